@@ -32,8 +32,8 @@ pub enum LockError {
     /// there is given back in the background, and otherwise ends with its lease.
     #[error("the lock's server failed: {0}")]
     Backend(String),
-    /// There was no connection to the lock's server: the pool is dry, or none can be made. Nothing
-    /// was asked.
+    /// There was no connection to the lock's server: the pool has none free, or none can be made.
+    /// Nothing was sent.
     #[error("no connection to the lock's server: {0}")]
     NoConnection(String),
     /// The server denies access: the login is refused, or the user lacks a right, which the text
@@ -59,15 +59,15 @@ impl LockError {
         matches!(self, Self::Backend(_) | Self::AccessDenied(_))
     }
 
-    /// The grant of a lease that had ended when its answer came.
-    pub(crate) fn too_slow(lease: Duration) -> Self {
+    /// The error of a grant whose lease had ended when its answer came.
+    pub(crate) fn lease_expired(lease: Duration) -> Self {
         let lease_ms = lease.as_millis();
         Self::Backend(format!("its answer took longer than the lease of {lease_ms} ms"))
     }
 }
 
-/// The outcome of a wait; `None` if it was over too soon.
-pub(crate) fn in_time<T>(outcome: Result<T, LockError>) -> Result<Option<T>, LockError> {
+/// The outcome of a wait; `None` for a time-out.
+pub(crate) fn timeout_as_none<T>(outcome: Result<T, LockError>) -> Result<Option<T>, LockError> {
     match outcome {
         Ok(taken) => Ok(Some(taken)),
         Err(LockError::TimedOut { .. }) => Ok(None),
@@ -75,8 +75,8 @@ pub(crate) fn in_time<T>(outcome: Result<T, LockError>) -> Result<Option<T>, Loc
     }
 }
 
-/// What Redis 7.0 says, without a code of its own, where a script runs a command that the user may
-/// not.
+/// The error text of Redis 7.0 where a script runs a command that its user may not run. It has no
+/// error code of its own.
 #[cfg(feature = "redis")]
 const DENIED_TO_SCRIPT: &str = "The user executing the script can't run this command";
 

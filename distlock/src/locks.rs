@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use crate::attempt::AcquireAttempts;
 use crate::background::BackgroundTasks;
-use crate::error::in_time;
+use crate::error::timeout_as_none;
 use crate::guard::{Guard, HoldResources};
 use crate::hold_state::HoldState;
 use crate::keyed::KeyedMutex;
@@ -166,7 +166,7 @@ impl Locks {
         name: &LockName,
         lease: Lease,
     ) -> Result<Option<Guard>, LockError> {
-        in_time(self.lock(name, &LockOptions::new(Duration::ZERO, lease)).await)
+        timeout_as_none(self.lock(name, &LockOptions::new(Duration::ZERO, lease)).await)
     }
 
     /// Runs `work` under the lock and releases it. The work gets a handle that tells it of the
@@ -388,7 +388,7 @@ impl Locks {
             _ => guard.with_token(own_token),
         };
         if guard.is_lost() {
-            return Err(LockError::too_slow(options.lease.length()));
+            return Err(LockError::lease_expired(options.lease.length()));
         }
         Ok(guard)
     }

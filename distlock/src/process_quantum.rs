@@ -1,4 +1,4 @@
-//! How long this process has had one lock without a break, and when it lets others have it.
+//! How long this process has had one lock without a break, and when other processes get it.
 //!
 //! Where waiters poll, the process that releases a lock knows it first. Its own next task has the
 //! lock before another process looks. Without a bound, one process could keep a lock for as long as
@@ -6,8 +6,8 @@
 //! free for [`YIELD_PAUSE`]. That is longer than a polling waiter sleeps, so another process can
 //! take it.
 //!
-//! A process that always wins cannot see that others want the lock; only a pause shows it. After a
-//! pause in which the lock stayed free, the quantum grows by a quarter, up to
+//! A process that always wins cannot see that other processes want the lock; only a pause shows
+//! it. After a pause in which the lock stayed free, the quantum grows by a quarter, up to
 //! [`UNCONTENDED_QUANTUM`]. Without other processes, pauses cost at most 2.4 % of the time, and
 //! nothing in the first second. A process that finds the lock busy continues with
 //! [`CONTENDED_QUANTUM`]. So under saturation processes alternate every 50 ms, and the lock is idle
@@ -24,7 +24,7 @@ use crate::wait::PollBackoff;
 
 /// Longer than the longest sleep of a waiter that polls and the answer it then waits for.
 const YIELD_PAUSE: Duration = PollBackoff::MAX_INTERVAL.saturating_add(Duration::from_millis(4));
-/// The quantum where others want the lock.
+/// The quantum where other processes want the lock.
 const CONTENDED_QUANTUM: Duration = Duration::from_millis(50);
 /// The quantum without known contention.
 const UNCONTENDED_QUANTUM: Duration = Duration::from_secs(1);
@@ -52,7 +52,7 @@ impl Default for ProcessQuantum {
 impl ProcessQuantum {
     /// How long to leave the lock to other processes before the first attempt; `None` without a
     /// pause.
-    pub(crate) fn pause(&mut self) -> Option<Duration> {
+    pub(crate) fn due_pause(&mut self) -> Option<Duration> {
         if self.ended.is_some_and(|ended| ended.elapsed() > YIELD_PAUSE) {
             // It was free for that long anyway.
             *self = Self::default();
@@ -109,7 +109,7 @@ mod tests {
     /// Holds of this process one after the other until it pauses.
     async fn turns_until_pause(quantum: &mut ProcessQuantum) -> u32 {
         let mut turns = 0;
-        while quantum.pause().is_none() {
+        while quantum.due_pause().is_none() {
             quantum.entered();
             advance(HOLD).await;
             quantum.ended();
@@ -150,7 +150,7 @@ mod tests {
             quantum.entered();
             advance(CONTENDED_QUANTUM).await;
             quantum.ended();
-            let pause = quantum.pause().expect("the quantum is over");
+            let pause = quantum.due_pause().expect("the quantum is over");
             assert!(
                 pause >= PollBackoff::MAX_INTERVAL + Duration::from_millis(4)
                     && pause < YIELD_PAUSE * 3 / 2
@@ -166,7 +166,7 @@ mod tests {
         advance(CONTENDED_QUANTUM).await;
         quantum.ended();
         advance(YIELD_PAUSE + HOLD).await;
-        assert_eq!(quantum.pause(), None);
+        assert_eq!(quantum.due_pause(), None);
         assert_eq!(turns_until_pause(&mut quantum).await, 200);
     }
 }

@@ -97,7 +97,7 @@ impl AcquireWait {
             && let Some(pause) = self
                 .key_guard
                 .as_ref()
-                .and_then(|key_guard| key_guard.with_state(ProcessQuantum::pause).flatten())
+                .and_then(|key_guard| key_guard.with_state(ProcessQuantum::due_pause).flatten())
         {
             sleep(pause).await;
             // Its next poll comes after those of waiters that have waited longer.

@@ -16,7 +16,7 @@ use loadtest_load::arrival::Arrival;
 use loadtest_load::client::{Connection, Target};
 use loadtest_load::history::final_state::{Audit, OrderRow};
 use loadtest_load::history::{Condition, Event, FinalRead, Recorder};
-use loadtest_load::history_file::{Acknowledged, HistoryFile};
+use loadtest_load::history_file::{AcknowledgedOrders, HistoryFile};
 use loadtest_load::live::LiveFigures;
 use loadtest_load::mix::Mix;
 use loadtest_load::outcome::Outcome;
@@ -165,7 +165,7 @@ struct FinalReader<'a> {
     plan: &'a Plan,
     source: Option<&'a AuditSource>,
     before: &'a [VoucherBefore],
-    acknowledged: &'a Acknowledged,
+    acknowledged: &'a AcknowledgedOrders,
 }
 
 /// What it sees of one.

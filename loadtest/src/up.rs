@@ -56,7 +56,7 @@ pub struct UpConfig {
     /// The `seckill` program.
     pub program: PathBuf,
     /// Lock, scope, guards, and the number of replicas.
-    pub place: CellAxes,
+    pub axes: CellAxes,
     /// When replicas answer a purchase.
     pub mode: PurchaseMode,
     /// Whether to start a `ZooKeeper` that the lock of the replicas does not need.
@@ -94,7 +94,7 @@ impl UpConfig {
         };
         print_line(format_args!(
             "\nThe service runs: {}. Ctrl-C takes it down.{remark}\n",
-            self.place
+            self.axes
         ));
         print_line(&service.banner);
         let board = if self.board {
@@ -123,7 +123,7 @@ impl UpConfig {
 
     /// Refuses what the service would refuse, before any server is started.
     fn check(&self) -> Result<()> {
-        let CellAxes { lock, scope, guards, .. } = self.place;
+        let CellAxes { lock, scope, guards, .. } = self.axes;
         let has_lock = !matches!(lock, Lock::None | Lock::Redisson) || scope == Scope::Voucher;
         if self.mode == PurchaseMode::Queued && (has_lock || guards == Guards::Off) {
             return Err(Error::Usage(
@@ -150,7 +150,7 @@ impl UpConfig {
 
     /// Flags of `seckill serve`.
     fn flags(&self) -> Vec<String> {
-        let CellAxes { lock, scope, guards, .. } = self.place;
+        let CellAxes { lock, scope, guards, .. } = self.axes;
         let mut flags = vec!["--dev", "--lock", lock.name(), "--lock-scope", scope.name()];
         if guards == Guards::Off {
             flags.extend(["--lab", "--guards", guards.name()]);
@@ -159,10 +159,10 @@ impl UpConfig {
     }
 
     async fn start(&self, page_port: Option<u16>) -> Result<RunningService> {
-        let needs = self.place.lock.needs();
+        let needs = self.axes.lock.needs();
         let cluster = Cluster::start(self.flavor, self.program.clone(), &[needs]).await?;
         let cluster = Arc::new(cluster);
-        let (replicas, flags) = (self.place.replicas, self.flags());
+        let (replicas, flags) = (self.axes.replicas, self.flags());
         let spec =
             DeploymentSpec { replicas, flags, needs, page_port, ..DeploymentSpec::default() };
         let zookeeper = if self.zookeeper && needs != ExtraServers::ZooKeeper {

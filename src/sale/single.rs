@@ -20,7 +20,7 @@ use crate::failpoint::{self, reach};
 use crate::store::{NewOrder, StoreError, Transaction};
 
 /// An open transaction, and whether its order is inserted.
-type Inserted = (Transaction, Result<(), StoreError>);
+type OpenTransaction = (Transaction, Result<(), StoreError>);
 
 impl CriticalSection {
     /// Writes the order. A lock that is its transaction is taken here, and released again unless
@@ -71,7 +71,7 @@ impl CriticalSection {
     }
 
     /// BEGIN and INSERT; the wait ends as soon as the database is known to be down.
-    async fn insert(&self, new_order: &NewOrder) -> Result<Inserted, AttemptError> {
+    async fn insert(&self, new_order: &NewOrder) -> Result<OpenTransaction, AttemptError> {
         tokio::select! {
             biased;
             inserted = self.orders.open_with_all(std::slice::from_ref(new_order)) => Ok(inserted?),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::bed_state::{BedState, write_private};
 use crate::error::{Error, Result};
 use crate::probe::Probe;
-use crate::process::{Process, Recipe};
+use crate::process::{Process, ProcessSpec};
 
 /// Clients refuse an authority that is also the server's certificate, so there are two.
 const AUTHORITY: &str = "CN = testbed\n[extensions]\nbasicConstraints = critical,CA:TRUE\n";
@@ -50,14 +50,14 @@ fn issue(
     args.extend(["-config".into(), config.into(), "-keyout".into(), key.clone().into()]);
     args.extend(["-out".into(), certificate.clone().into()]);
     args.extend(signed_by);
-    let recipe = Recipe {
+    let process_spec = ProcessSpec {
         name: format!("{name}-openssl"),
         program: bed.programs.need("openssl", "openssl")?,
         args,
         env: vec![],
         probe: Probe::Exit,
     };
-    let done = Process::start(bed, recipe)?;
+    let done = Process::start(bed, process_spec)?;
     // It only shows that it works; what a failure says is in the error.
     fs::remove_file(done.log_path()).map_err(Error::io("remove a log"))?;
     Ok((certificate, key))

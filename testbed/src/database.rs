@@ -19,7 +19,7 @@ use crate::error::{Error, Result, UnknownFlavor};
 use crate::mysql_wire::{Login, MySqlConnection};
 use crate::ports;
 use crate::probe::Probe;
-use crate::process::{Process, Recipe, start_on_free_port};
+use crate::process::{Process, ProcessSpec, start_on_free_port};
 use crate::shim::{Dial, Shim};
 
 /// The only user of the server.
@@ -102,7 +102,7 @@ impl Database {
             }
             write_private(&files.config, &config)?;
             let version = Arc::<OnceLock<String>>::default();
-            let recipe = Recipe {
+            let process_spec = ProcessSpec {
                 name: name.clone(),
                 program: server.program.clone(),
                 args: vec![
@@ -112,7 +112,7 @@ impl Database {
                 env: Shim::env(&clock),
                 probe: Probe::Database { login: login.clone(), version: Arc::clone(&version) },
             };
-            let process = Process::start(bed, recipe)?;
+            let process = Process::start(bed, process_spec)?;
             let version = version.get().cloned().unwrap_or_default();
             let (flavor, login, clock) = (server.flavor, login.clone(), clock.clone());
             Ok(Self { process, flavor, address, login, version, clock, group })

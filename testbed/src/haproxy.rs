@@ -8,7 +8,7 @@ use crate::bed_state::{BedState, write_private};
 use crate::error::Result;
 use crate::ports;
 use crate::probe::Probe;
-use crate::process::{Process, Recipe, start_on_free_port};
+use crate::process::{Process, ProcessSpec, start_on_free_port};
 
 /// The configuration that ships. Addresses come from the environment; only the servers, which a
 /// deployment finds by DNS, are put in here.
@@ -57,7 +57,7 @@ impl Haproxy {
                 ("SECKILL_OPERATOR_BIND".into(), operator.to_string()),
                 (SOURCE_LIMIT.0.into(), SOURCE_LIMIT.1.into()),
             ];
-            let recipe = Recipe {
+            let process_spec = ProcessSpec {
                 name,
                 program: program.clone(),
                 args: vec!["-db".into(), "-f".into(), config.into()],
@@ -65,7 +65,7 @@ impl Haproxy {
                 probe: Probe::Listens { addresses: vec![public, operator] },
             };
             Ok(Self {
-                process: Process::start(bed, recipe)?,
+                process: Process::start(bed, process_spec)?,
                 url: format!("http://{public}"),
                 operator_url: format!("http://{operator}"),
             })

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::bed_state::BedState;
 use crate::error::{Error, Result};
 use crate::probe::Probe;
-use crate::process::{Process, Recipe};
+use crate::process::{Process, ProcessSpec};
 use crate::shim::{Dial, Shim};
 
 /// A running program. Derefs to its [`Process`].
@@ -30,14 +30,14 @@ impl Program {
         let found = program.canonicalize();
         let name = bed.unique_name(name);
         let clock = clock.then(|| Shim::start(bed, &name, Dial::Clock)).transpose()?;
-        let recipe = Recipe {
+        let process_spec = ProcessSpec {
             name,
             program: found.map_err(Error::io(format!("find {}", program.display())))?,
             args: args.iter().map(OsString::from).collect(),
             env: Shim::env(&clock),
             probe: Probe::Talks,
         };
-        Ok(Self { process: Process::start(bed, recipe)?, clock })
+        Ok(Self { process: Process::start(bed, process_spec)?, clock })
     }
 
     /// Hands out the program's stdin and stdout. They are handed out once per start; the caller

@@ -14,7 +14,7 @@ use crate::certificates::Certificates;
 use crate::error::{Error, Result};
 use crate::ports;
 use crate::probe::Probe;
-use crate::process::{Process, Recipe, start_on_free_port};
+use crate::process::{Process, ProcessSpec, start_on_free_port};
 use crate::programs::REDIS_SERVER;
 use crate::resp::{Failure, RespConnection};
 use crate::shim::{Dial, Shim};
@@ -268,14 +268,14 @@ impl Plan<'_> {
         }
         write_private(&config, &lines)?;
         let probe = Probe::Redis { address: access.address, password: access.password.clone() };
-        let recipe = Recipe {
+        let process_spec = ProcessSpec {
             name,
             program: self.program.clone(),
             args: vec![config.into()],
             env: Shim::env(clock.iter().chain(&disk)),
             probe,
         };
-        Ok(Redis { process: Process::start(bed, recipe)?, access, clock, disk })
+        Ok(Redis { process: Process::start(bed, process_spec)?, access, clock, disk })
     }
 }
 

@@ -1,4 +1,5 @@
-//! A replica of a service: any program that speaks HTTP and keeps two promises.
+//! A replica of a service: any program that serves HTTP, prints its address, and tells when it is
+//! ready.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -10,9 +11,9 @@ use crate::bed_state::BedState;
 use crate::error::{Error, Result};
 use crate::ports;
 use crate::probe::Probe;
-use crate::process::{Process, Recipe, start_on_free_port};
+use crate::process::{Process, ProcessSpec, start_on_free_port};
 
-/// In arguments, this stands for an address that the bed chooses.
+/// In arguments, this stands for an address that the testbed chooses.
 const ANY_PORT: &str = "127.0.0.1:0";
 
 /// How to start a replica.
@@ -87,22 +88,22 @@ impl Replica {
         let program = program
             .canonicalize()
             .map_err(Error::io(format!("find the program {}", program.display())))?;
-        let chooses = args.iter().any(|arg| arg.contains(ANY_PORT));
+        let needs_free_port = args.iter().any(|arg| arg.contains(ANY_PORT));
         let start = || {
             let bind = ports::free_address()?.to_string();
             let address = Arc::default();
-            let recipe = Recipe {
+            let process_spec = ProcessSpec {
                 name: bed.unique_name(&name),
                 program: program.clone(),
                 args: args.iter().map(|arg| arg.replace(ANY_PORT, &bind).into()).collect(),
                 env: env.clone(),
                 probe: Probe::Replica { address: Arc::clone(&address) },
             };
-            let process = Process::start(bed, recipe)?;
+            let process = Process::start(bed, process_spec)?;
             let address: SocketAddr = *address.get().expect("a ready replica told its address");
             Ok(Self { process, address, base_url: format!("http://{address}") })
         };
-        if chooses { start_on_free_port(start) } else { start() }
+        if needs_free_port { start_on_free_port(start) } else { start() }
     }
 
     /// `http://127.0.0.1:port`, without a slash at the end.

@@ -12,7 +12,7 @@ use std::sync::{Arc, PoisonError};
 use crate::bed_state::{BedState, write_private};
 use crate::error::{Error, Result};
 use crate::probe::Probe;
-use crate::process::{Process, Recipe};
+use crate::process::{Process, ProcessSpec};
 
 /// What can be turned.
 #[derive(Clone, Copy, Debug)]
@@ -101,14 +101,14 @@ fn library(bed: &Arc<BedState>, dial: Dial) -> Result<PathBuf> {
     write_private(&source, dial.source())?;
     let mut args: Vec<OsString> = ["-shared", "-fPIC", "-O2", "-o"].map(Into::into).to_vec();
     args.extend([path.clone().into(), source.into()]);
-    let recipe = Recipe {
+    let process_spec = ProcessSpec {
         name: format!("{name}-shim"),
         program: bed.programs.need("cc", "gcc")?,
         args,
         env: vec![],
         probe: Probe::Exit,
     };
-    Process::start(bed, recipe)?;
+    Process::start(bed, process_spec)?;
     libraries.insert(name, path.clone());
     Ok(path)
 }

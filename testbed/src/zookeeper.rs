@@ -10,7 +10,7 @@ use crate::bed_state::{BedState, create_private_folder, write_private};
 use crate::error::{Error, Result};
 use crate::ports;
 use crate::probe::{Probe, four_letter_word};
-use crate::process::{Process, Recipe, start_on_free_port};
+use crate::process::{Process, ProcessSpec, start_on_free_port};
 use crate::shim::{Dial, Shim};
 use crate::zookeeper_wire::end_session;
 
@@ -91,7 +91,7 @@ impl ZooKeeper {
             let env = Shim::env(&clock);
             let process = Process::start(
                 bed,
-                Recipe {
+                ProcessSpec {
                     name,
                     program: installed.java.clone(),
                     args: installed.args(container_check_ms, &bed.temp_folder(), &config),

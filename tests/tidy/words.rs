@@ -160,9 +160,11 @@ fn crate_of(path: &str) -> Option<String> {
 fn types(tree: &Tree) -> Vec<(&File, &Token)> {
     let mut found = Vec::new();
     for file in tree.files.iter().filter(|file| !file.under(&LAWS)) {
-        let tokens = file.tokens();
-        for pair in tokens.windows(2) {
-            let is_type = pair[0].is_any(&["struct", "enum", "trait", "union"]);
+        let lines: Vec<&str> = file.text.lines().collect();
+        for pair in file.tokens().windows(2) {
+            let line = lines.get(pair[0].line - 1).copied().unwrap_or_default();
+            let is_alias = pair[0].is("type") && !line.starts_with(char::is_whitespace);
+            let is_type = is_alias || pair[0].is_any(&["struct", "enum", "trait", "union"]);
             if is_type && pair[1].is_name() {
                 found.push((file, &pair[1]));
             }

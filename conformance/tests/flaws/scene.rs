@@ -86,12 +86,12 @@ pub(crate) fn release(contender: &Contender, held: &AcquiredLock) -> Outcome {
 }
 
 /// A hold, and whose it is.
-pub(crate) type Holding<'a> = (&'a Contender, &'a AcquiredLock);
+pub(crate) type ContenderHold<'a> = (&'a Contender, &'a AcquiredLock);
 
 /// Two hold the same lock at the same time without a warning. Each does something under it after
 /// the other had got it.
 #[track_caller]
-pub(crate) fn assert_both_hold((one, held): Holding<'_>, (other, others): Holding<'_>) {
+pub(crate) fn assert_both_hold((one, held): ContenderHold<'_>, (other, others): ContenderHold<'_>) {
     let effects = servers().fresh_path("effects");
     for (contender, held) in [(one, held), (other, others)] {
         assert!(contender.effect(held.handle, &effects).expect("a file"), "it was warned");

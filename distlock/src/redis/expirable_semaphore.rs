@@ -36,7 +36,7 @@ use super::keys::{ms, prefixed};
 use super::permit_renewer::permits_key;
 use super::permits::{MAX_MESSAGE_WAIT, PermitReply, PermitRequest, Synchronizers, check_permits};
 use super::signal::WAKE_ONE;
-use crate::error::in_time;
+use crate::error::timeout_as_none;
 use crate::lock_metrics::LockMetrics;
 use crate::{Lease, LockError, LockName, LockOptions, Owner};
 
@@ -118,7 +118,7 @@ impl ExpirableSemaphore {
 
     /// Takes a permit if one is free now, past the queue of waiters; `None` if none is.
     pub async fn try_acquire(&self, lease: Lease) -> Result<Option<Permit>, LockError> {
-        in_time(self.acquire(Duration::ZERO, lease).await)
+        timeout_as_none(self.acquire(Duration::ZERO, lease).await)
     }
 
     /// Releases the permit of that id ([`Permit::into_id`]), which any process may have taken.

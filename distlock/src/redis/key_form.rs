@@ -40,9 +40,6 @@ pub(crate) enum KeyForm {
     ReadWrite,
 }
 
-/// What answers mean; `None` means that the name stores something else.
-type Reading = Option<LockReading>;
-
 /// What the server stores under a name.
 pub(crate) struct LockReading {
     pub(crate) state: LockState,
@@ -144,8 +141,8 @@ impl KeyForm {
         }
     }
 
-    /// What the answers mean.
-    pub(crate) fn read(self, answers: &[Value]) -> Reading {
+    /// The state of the lock by the answers; `None` if the name stores something else.
+    pub(crate) fn read(self, answers: &[Value]) -> Option<LockReading> {
         match self {
             Self::Owner | Self::Deadline | Self::Hash => {
                 let state = stored_key(&answers[0])?.state(self);
@@ -288,7 +285,7 @@ fn text(waiter: &[u8]) -> String {
     String::from_utf8_lossy(waiter).into_owned()
 }
 
-fn fair(answers: &[Value]) -> Reading {
+fn fair(answers: &[Value]) -> Option<LockReading> {
     let holders = holders(&members(&answers[..2])?, false)?;
     let alive = members(&answers[2..4])?;
     let mut queue: Vec<Vec<u8>> = parsed(&answers[4])?;
@@ -303,7 +300,7 @@ fn fair(answers: &[Value]) -> Reading {
     Some(LockReading { state: LockState::of(holders), waiters, has_more_waiters })
 }
 
-fn read_write(answers: &[Value]) -> Reading {
+fn read_write(answers: &[Value]) -> Option<LockReading> {
     let members = |at: usize| members(&answers[at..at + 2]);
     let [mut holds, readers] = [holders(&members(0)?, false)?, holders(&members(2)?, true)?];
     holds.extend(readers);

@@ -37,7 +37,7 @@ use super::permits::{
     GIVE_BACK_TIMEOUT, MAX_MESSAGE_WAIT, PermitReply, PermitRequest, Synchronizers, check_permits,
 };
 use super::signal::WAKE_ONE;
-use crate::error::in_time;
+use crate::error::timeout_as_none;
 use crate::lock_metrics::LockMetrics;
 use crate::{LockError, LockName, Release};
 
@@ -107,7 +107,7 @@ impl Semaphore {
 
     /// Takes permits if they are free now, past the queue of waiters; `None` if they are not.
     pub async fn try_acquire(&self, permits: u32) -> Result<Option<Permits>, LockError> {
-        in_time(self.acquire(permits, Duration::ZERO).await)
+        timeout_as_none(self.acquire(permits, Duration::ZERO).await)
     }
 
     /// Takes all permits that are free now; there may be none.

@@ -4,7 +4,7 @@
 //! that reconnects gets what it missed, and a slow page costs no memory and no time of the load.
 //! [`MAX_EVENTS`] and [`MAX_BYTES`] bound the log. Beyond them requests are counted and left out;
 //! faults, states and verdicts still have [`RESERVE_BYTES`]. A request whose begin is in the log
-//! has room for its end, so none seems to wait for ever.
+//! has room for its end, so no page shows it as waiting after the race.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -16,7 +16,7 @@ pub const MAX_EVENTS: usize = 32_768;
 pub const MAX_BYTES: usize = 1_150_000;
 /// Bytes beyond these for faults, states and verdicts.
 pub const RESERVE_BYTES: usize = 150_000;
-/// Those of them that faults leave to states and verdicts.
+/// The part of [`RESERVE_BYTES`] that events of faults leave to states and verdicts.
 const VERDICT_BYTES: usize = 50_000;
 /// Bytes that are kept free for the end of each open request.
 const END_BYTES: usize = 256;
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_reads_on_where_it_stopped_and_a_late_one_from_the_begin() {
+    fn a_page_reads_on_where_it_stopped_and_a_late_one_from_the_beginning() {
         let log = log_of(&["1", "2", "3"]);
         let first = log.read(LogPosition::default(), 2).expect("a slice");
         assert_eq!((first.setup.as_deref(), first.events.as_str()), (Some("{}"), "[1,2]"));

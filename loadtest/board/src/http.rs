@@ -89,7 +89,7 @@ impl BoardState {
     }
 }
 
-type Board = State<Arc<BoardState>>;
+type BoardExtractor = State<Arc<BoardState>>;
 
 /// All routes.
 pub(crate) fn router(state: Arc<BoardState>) -> Router {
@@ -104,7 +104,7 @@ pub(crate) fn router(state: Arc<BoardState>) -> Router {
         .with_state(state)
 }
 
-async fn check_access(State(state): Board, request: Request, next: Next) -> Response {
+async fn check_access(State(state): BoardExtractor, request: Request, next: Next) -> Response {
     let (method, uri) = (request.method(), request.uri());
     match state.access.refusal((method, uri), request.headers()) {
         Some(refusal) => refusal.into_response(),
@@ -112,14 +112,14 @@ async fn check_access(State(state): Board, request: Request, next: Next) -> Resp
     }
 }
 
-async fn show_page(State(_): Board) -> Response {
+async fn show_page(State(_): BoardExtractor) -> Response {
     let nonce = uuid::Uuid::new_v4().simple().to_string();
     let policy = format!(
         "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; \
          connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; \
          frame-ancestors 'none'"
     );
-    let mut response = Html(page::live(&nonce)).into_response();
+    let mut response = Html(page::render_live(&nonce)).into_response();
     let headers = response.headers_mut();
     if let Ok(policy) = HeaderValue::from_str(&policy) {
         headers.insert(header::CONTENT_SECURITY_POLICY, policy);
@@ -129,11 +129,12 @@ async fn show_page(State(_): Board) -> Response {
     response
 }
 
-async fn save(State(state): Board) -> Result<Response, BoardError> {
+async fn save(State(state): BoardExtractor) -> Result<Response, BoardError> {
     let all = state.log.read(LogPosition::default(), usize::MAX);
     let all = all.ok_or_else(|| BoardError::new(ErrorCode::NoRace, "no race has begun"))?;
     let attachment = HeaderValue::from_static("attachment; filename=\"race.html\"");
-    Ok(([(header::CONTENT_DISPOSITION, attachment)], Html(page::saved(&all))).into_response())
+    Ok(([(header::CONTENT_DISPOSITION, attachment)], Html(page::render_saved(&all)))
+        .into_response())
 }
 
 /// A body that is a JSON object.
@@ -153,7 +154,7 @@ fn is_ending() -> BoardError {
 /// Starts a race. A page that was just opened sends `first`: then one that runs, or has run, stays.
 /// A page with a race in its address sends `link`: then the same race stays.
 async fn start_race(
-    State(state): Board,
+    State(state): BoardExtractor,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, BoardError> {
     let mut value = object(body)?;
@@ -179,7 +180,7 @@ async fn start_race(
 
 /// Injects a fault and answers what was seen of it.
 async fn inject_fault(
-    State(state): Board,
+    State(state): BoardExtractor,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, BoardError> {
     let (lane, action, replica) = parse_fault(&object(body)?)?;
@@ -226,7 +227,7 @@ struct StreamQuery {
 }
 
 async fn stream_events(
-    State(state): Board,
+    State(state): BoardExtractor,
     Query(query): Query<StreamQuery>,
     headers: HeaderMap,
 ) -> Result<Response, BoardError> {

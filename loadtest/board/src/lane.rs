@@ -32,7 +32,7 @@ pub(crate) struct FaultRequest {
 #[derive(Debug)]
 pub(crate) struct LaneDeployment {
     pub(crate) deployment: Deployment,
-    pub(crate) place: CellAxes,
+    pub(crate) axes: CellAxes,
 }
 
 /// One lane.
@@ -56,7 +56,7 @@ impl Lane {
     /// The replicas for which the deployment cannot be used again, if it is that of this plan.
     pub(crate) async fn unfit_replicas(&self, plan: &CellPlan) -> Vec<(String, ReplicaState)> {
         match &*self.deployment.read().await {
-            Some(lane) if lane.place == plan.trial.place => not_running(&lane.deployment),
+            Some(lane) if lane.axes == plan.trial.axes => not_running(&lane.deployment),
             _ => Vec::new(),
         }
     }
@@ -70,9 +70,9 @@ impl Lane {
         plan: &CellPlan,
     ) -> Result<()> {
         let mut lane = self.deployment.write().await;
-        let place = plan.trial.place;
+        let axes = plan.trial.axes;
         let fits =
-            |one: &LaneDeployment| one.place == place && not_running(&one.deployment).is_empty();
+            |one: &LaneDeployment| one.axes == axes && not_running(&one.deployment).is_empty();
         if lane.as_ref().is_some_and(fits) {
             return Ok(());
         }
@@ -86,9 +86,9 @@ impl Lane {
         }
         let spec = DeploymentSpec {
             number,
-            replicas: place.replicas,
+            replicas: axes.replicas,
             flags: plan.flags.clone(),
-            needs: place.lock.needs(),
+            needs: axes.lock.needs(),
             requirements: FaultAction::requirements(),
             ..DeploymentSpec::default()
         };
@@ -100,7 +100,7 @@ impl Lane {
                 return Err(error);
             }
         };
-        *lane = Some(LaneDeployment { deployment, place });
+        *lane = Some(LaneDeployment { deployment, axes });
         Ok(())
     }
 
@@ -120,7 +120,7 @@ impl Lane {
     pub(crate) async fn close(&self, lane: &LaneDeployment) -> Result<()> {
         let mut faults = self.faults.lock().await;
         let Some(RaceFaults { recorder, cut }) = faults.take() else { return Ok(()) };
-        let healed = heal_all(&lane.deployment, lane.place.lock).await;
+        let healed = heal_all(&lane.deployment, lane.axes.lock).await;
         // Links are healed first, whatever happens to the replicas.
         let links = cut.into_iter().map(|index| (FaultAction::HealRedis, index));
         for fault in links.chain(healed.as_ref().ok().into_iter().flatten().copied()) {
@@ -146,7 +146,7 @@ impl Lane {
         let lane = self.deployment().await.map_err(failed)?;
         check_state(&lane.deployment, action, replica)?;
         let (begin, fault) = (recorder.now(), (action, replica));
-        let seen = action.carry_out(&lane.deployment, lane.place.lock, replica).await;
+        let seen = action.carry_out(&lane.deployment, lane.axes.lock, replica).await;
         // A restart takes the replica down first.
         if !action.heals() || action == FaultAction::Restart {
             mark_at(recorder, begin, fault, ("begin", "")).await;

@@ -10,7 +10,7 @@ use loadtest_lab::lock::Lock;
 
 use crate::event_log::LogSlice;
 
-const FRAME: &str = include_str!("page/page.html");
+const TEMPLATE: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/style.css");
 /// All texts of the page, by language.
 const STRINGS: &str = include_str!("page/strings.json");
@@ -30,28 +30,28 @@ const SAVED_POLICY: &str = "<meta http-equiv=\"Content-Security-Policy\" content
     'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:\">";
 
 /// The page that reads the stream. Its style and script carry the nonce.
-pub(crate) fn live(nonce: &str) -> String {
-    fill(&format!(" nonce=\"{nonce}\""), "", "null")
+pub(crate) fn render_live(nonce: &str) -> String {
+    fill_template(&format!(" nonce=\"{nonce}\""), "", "null")
 }
 
 /// The page of one race, with all its events.
-pub(crate) fn saved(all: &LogSlice) -> String {
+pub(crate) fn render_saved(all: &LogSlice) -> String {
     let setup = all.setup.as_deref().unwrap_or("null");
     let race = all.position.race;
     let events = &all.events;
     let data = format!("{{\"race\":{race},\"setup\":{setup},\"events\":{events}}}");
-    // In JSON this sign stands only inside strings.
-    fill("", SAVED_POLICY, &data.replace('<', "\\u003c"))
+    // In JSON, `<` occurs only inside strings.
+    fill_template("", SAVED_POLICY, &data.replace('<', "\\u003c"))
 }
 
-fn fill(nonce: &str, policy: &str, saved: &str) -> String {
+fn fill_template(nonce: &str, policy: &str, saved: &str) -> String {
     let mut locks = String::new();
     for lock in Lock::value_variants() {
         let name = lock.name();
         // Writing to a string cannot fail.
         let _ = write!(locks, "<option>{name}</option>");
     }
-    FRAME
+    TEMPLATE
         .replace("{{policy}}", policy)
         .replace("{{nonce}}", nonce)
         .replace("{{locks}}", &locks)
@@ -70,7 +70,7 @@ fn rungs() -> String {
         let (slug, command) = (rung.slug, rung.command());
         let name = rung.board_lanes().map_or_else(
             || format!("<b>{slug}</b>"),
-            |lanes| format!("<a href=\"{}\">{slug}</a>", address(&lanes)),
+            |lanes| format!("<a href=\"{}\">{slug}</a>", race_fragment(&lanes)),
         );
         // Writing to a string cannot fail.
         let _ = write!(
@@ -82,7 +82,7 @@ fn rungs() -> String {
 }
 
 /// The part of the page's address that starts a race of these cells.
-fn address(lanes: &[CellAxes; 2]) -> String {
+fn race_fragment(lanes: &[CellAxes; 2]) -> String {
     let [left, right] = lanes.map(|CellAxes { lock, scope, guards, replicas }| {
         format!("{},{},{},{replicas}", lock.name(), scope.name(), guards.name())
     });

@@ -46,8 +46,8 @@ fn named(text: &str, before: &str, after: char) -> Vec<String> {
 #[test]
 fn every_text_that_the_page_names_is_in_the_table() {
     let known = keys("en");
-    let mut wanted = named(FRAME, "data-t=\"", '"');
-    wanted.extend(named(FRAME, "data-t-label=\"", '"'));
+    let mut wanted = named(TEMPLATE, "data-t=\"", '"');
+    wanted.extend(named(TEMPLATE, "data-t-label=\"", '"'));
     let script = SCRIPT.join("\n");
     wanted.extend(named(&script, " t('", '\''));
     wanted.extend(named(&script, "(t('", '\''));
@@ -77,7 +77,7 @@ fn every_text_that_the_page_names_is_in_the_table() {
 
 #[test]
 fn the_ladder_has_every_rung_with_its_command_and_links_to_races_that_the_board_accepts() {
-    let page = live("n1");
+    let page = render_live("n1");
     for rung in RUNGS {
         assert!(page.contains(&format!("<code>{}</code>", rung.command())), "{}", rung.slug);
     }
@@ -112,14 +112,14 @@ fn a_saved_page_of_the_longest_race_is_one_small_file_that_loads_nothing() {
     }
     log.push(json!("</script>{{script}}").to_string(), Priority::Race);
     let all = log.read(LogPosition::default(), usize::MAX).expect("all of it");
-    let page = saved(&all);
+    let page = render_saved(&all);
     assert!(page.contains("\\u003c/script>"), "a text cannot end the data");
     for outside in [" src=", "@import", "url(", "://"] {
         let found = page.replace("http://127.0.0.1", "");
         assert!(!found.contains(outside), "{outside}");
     }
     // Each sign `<` of the data takes six bytes; real events have none.
-    let frame = saved(&log_of_nothing()).len();
+    let frame = render_saved(&log_of_nothing()).len();
     assert!(frame + MAX_BYTES + RESERVE_BYTES <= MAX_SAVED_BYTES, "{frame} bytes of page");
 }
 
@@ -131,7 +131,7 @@ fn log_of_nothing() -> LogSlice {
 
 #[test]
 fn the_live_page_runs_only_its_own_script() {
-    let page = live("n1");
+    let page = render_live("n1");
     assert!(page.contains("<script type=\"module\" nonce=\"n1\">"));
     assert!(page.contains("<option>redisson</option>"), "every kind can be chosen");
     assert!(!page.contains("{{"), "nothing is left to fill in");

@@ -167,7 +167,7 @@ pub(crate) fn verdict(lane: usize, began: Instant, report: &CellReport) -> Strin
 
 /// What the lock of the cell can do: the page has its text.
 fn why(report: &CellReport) -> &'static str {
-    let CellAxes { lock, scope, guards, .. } = report.place;
+    let CellAxes { lock, scope, guards, .. } = report.axes;
     match (guards, lock.family(), scope) {
         (Guards::On, ..) => "guarded",
         (_, Family::None, _) => "none",

@@ -18,6 +18,7 @@ use loadtest_load::outcome::TICKET_PENDING;
 
 use crate::evidence::Evidence;
 use crate::proof::Breaches;
+use crate::rules::RuleResult;
 use crate::stalls::Stalls;
 use crate::verdict::Rule;
 
@@ -39,8 +40,6 @@ pub const SEEN: &str = "seen";
 pub const KEPT: &str = "kept";
 /// The phase of a mark whose rule was broken.
 pub const BROKEN: &str = "broken";
-
-type RuleResult = (Option<bool>, String);
 
 /// Judges one of these rules; `None` where the run does not demand it.
 pub(super) fn judge(evidence: &Evidence<'_>, rule: Rule, breaches: &mut Breaches) -> RuleResult {

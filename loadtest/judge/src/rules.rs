@@ -45,7 +45,7 @@ struct RuleContext<'a> {
 }
 
 /// A rule's answer: whether it held, and the figures.
-type RuleResult = (Option<bool>, String);
+pub(super) type RuleResult = (Option<bool>, String);
 
 const OFFER_UNKNOWN: &str = "the number of units on sale is unknown";
 

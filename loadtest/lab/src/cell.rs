@@ -42,7 +42,7 @@ const OUTLASTING_ONE_IN: u64 = 4;
 pub struct CellReport {
     /// Where it stands.
     #[serde(flatten)]
-    pub place: CellAxes,
+    pub axes: CellAxes,
     /// What happened around the locked section.
     #[serde(alias = "circumstance")]
     pub scenario: Scenario,
@@ -122,8 +122,8 @@ pub struct CellReport {
 impl CellReport {
     /// Which cell it is.
     pub fn trial(&self) -> CellSpec {
-        let Self { place, scenario, fault, .. } = *self;
-        CellSpec { place, scenario, fault }
+        let Self { axes, scenario, fault, .. } = *self;
+        CellSpec { axes, scenario, fault }
     }
 
     /// The cell's name in links.
@@ -148,7 +148,7 @@ impl CellReport {
             Expectation { prediction: Prediction::HOLDS, because: reason.to_owned() }
         });
         Self {
-            place: trial.place,
+            axes: trial.axes,
             scenario: trial.scenario,
             fault: trial.fault,
             requests: 0,
@@ -245,7 +245,7 @@ impl CellReport {
 
 /// Why this load was none, as cells of its kind count it; empty if it was one.
 fn why_invalid(trial: CellSpec, figures: &Figures, stock: u64, orders: u64) -> Vec<String> {
-    let replicas = trial.place.replicas;
+    let replicas = trial.axes.replicas;
     match trial.scenario {
         // Of a round the whole history says it, not the figures of its main load.
         _ if trial.fault.is_some() => Vec::new(),
@@ -285,13 +285,13 @@ pub fn demanded(predicted: Prediction, verdict: &Verdict) -> Vec<Rule> {
 pub async fn run(cluster: &Cluster, number: u16, cell_plan: &CellPlan) -> CellReport {
     let began = Instant::now();
     let CellPlan { trial, load, schedule, .. } = cell_plan;
-    let (trial, place) = (*trial, trial.place);
+    let (trial, axes) = (*trial, trial.axes);
     let spec = DeploymentSpec {
         number,
-        replicas: place.replicas,
+        replicas: axes.replicas,
         flags: cell_plan.flags.clone(),
         worker_threads: None,
-        needs: place.lock.needs(),
+        needs: axes.lock.needs(),
         requirements: trial.requirements(schedule),
         page_port: None,
         history: cell_plan.history.clone(),

@@ -116,14 +116,14 @@ impl Writer {
     }
 
     /// Why it has nothing to show there, if so.
-    pub fn fits(self, place: CellAxes) -> Result<(), &'static str> {
+    pub fn fits(self, axes: CellAxes) -> Result<(), &'static str> {
         if self == Self::Single {
             Ok(())
-        } else if place.guards == Guards::Off {
+        } else if axes.guards == Guards::Off {
             Err("refused without guards")
-        } else if place.lock.family() == Family::Transaction {
+        } else if axes.lock.family() == Family::Transaction {
             Err("the lock is the transaction of one order")
-        } else if place.scope == Scope::Voucher {
+        } else if axes.scope == Scope::Voucher {
             Err("groups of one")
         } else {
             Ok(())

@@ -30,8 +30,8 @@ impl CellPlan {
     pub fn of(wanted: &CellRequest<'_>) -> Self {
         let CellRequest { trial, default_load, seed } = *wanted;
         let load = trial.load(default_load);
-        let schedule = Schedule::of(seed, &trial.to_string(), trial.place.replicas);
-        let schedule = schedule.for_lock(trial.place.lock, default_load.mode);
+        let schedule = Schedule::of(seed, &trial.to_string(), trial.axes.replicas);
+        let schedule = schedule.for_lock(trial.axes.lock, default_load.mode);
         let flags = trial.flags(&load, trial.requirements(&schedule));
         Self { trial, load, schedule, flags, seed, history: None }
     }

@@ -34,7 +34,7 @@ pub(super) const FAULT_WORK_MS: u64 = 10;
 pub struct CellSpec {
     /// Lock, scope, guards, replicas.
     #[serde(flatten)]
-    pub place: CellAxes,
+    pub axes: CellAxes,
     /// What happens around the locked section.
     #[serde(alias = "circumstance")]
     pub scenario: Scenario,
@@ -53,8 +53,8 @@ pub struct Expectation {
 
 impl CellSpec {
     /// The cell of the comparison at that place: short work and no fault.
-    pub fn plain(place: CellAxes) -> Self {
-        Self { place, scenario: Scenario::ShortWork, fault: None }
+    pub fn plain(axes: CellAxes) -> Self {
+        Self { axes, scenario: Scenario::ShortWork, fault: None }
     }
 
     /// Whether it is one of the comparison's.
@@ -64,13 +64,13 @@ impl CellSpec {
 
     /// Whether each of its orders has to carry a fencing token.
     pub fn is_fenced(self) -> bool {
-        self.scenario == Scenario::FrozenFenced && self.place.lock.has_tokens()
+        self.scenario == Scenario::FrozenFenced && self.axes.lock.has_tokens()
     }
 
     /// Whether its lock lets one in at a time, as replicas report: without a fault, and with work
     /// that ends long before the lease. They do not report a lock that is the transaction.
     pub fn excludes_others(self) -> bool {
-        let CellAxes { lock, replicas, .. } = self.place;
+        let CellAxes { lock, replicas, .. } = self.axes;
         let excludes = lock.is_distributed() && lock.family() != Family::Transaction
             || lock == Lock::Local && replicas == 1;
         let is_calm = matches!(self.scenario, Scenario::ShortWork | Scenario::Inside);
@@ -91,7 +91,7 @@ impl CellSpec {
         }
         match fault {
             FaultKind::Targeted(TargetedFault::DropMessages) => rules.push(Rule::LocksAreHandedOn),
-            FaultKind::RollingRestart if self.place.replicas > 1 => {
+            FaultKind::RollingRestart if self.axes.replicas > 1 => {
                 rules.push(Rule::NoFailureInRestart);
             }
             FaultKind::HangUp if load.mode == PurchaseMode::Direct => {
@@ -112,10 +112,10 @@ impl CellSpec {
 
     /// The cell's name in links and file names.
     pub fn id(self) -> String {
-        let place = self.place;
-        let (lock, scope, guards) = (place.lock.name(), place.scope.name(), place.guards.name());
+        let axes = self.axes;
+        let (lock, scope, guards) = (axes.lock.name(), axes.scope.name(), axes.guards.name());
         let what = self.scenario_or_fault().map_or(String::new(), |what| format!("-{what}"));
-        format!("{lock}-{scope}-{guards}-{}{what}", place.replicas)
+        format!("{lock}-{scope}-{guards}-{}{what}", axes.replicas)
     }
 
     /// What that does, in a sentence without a subject.
@@ -129,7 +129,7 @@ impl CellSpec {
     /// What the cell should show, or why it is not generated.
     pub fn expectation(self) -> Result<Expectation, &'static str> {
         self.fits()?;
-        let CellAxes { lock, scope, guards, replicas } = self.place;
+        let CellAxes { lock, scope, guards, replicas } = self.axes;
         let (family, scenario) = (lock.family(), self.scenario);
         let case = Case { family, scope, guards, replicas, scenario };
         let (prediction, because) =
@@ -143,7 +143,7 @@ impl CellSpec {
 
     /// Whether it is a cell of that mode, or why not.
     pub fn supports_mode(self, mode: PurchaseMode) -> Result<(), &'static str> {
-        let CellAxes { lock, scope, guards, .. } = self.place;
+        let CellAxes { lock, scope, guards, .. } = self.axes;
         if mode == PurchaseMode::Direct {
             self.fault.map_or(Ok(()), |fault| fault.suits(lock, mode))
         } else if lock != Lock::None || scope != Scope::User {
@@ -161,7 +161,7 @@ impl CellSpec {
 
     /// Whether these belong together at all.
     fn fits(self) -> Result<(), &'static str> {
-        let CellAxes { lock, guards, .. } = self.place;
+        let CellAxes { lock, guards, .. } = self.axes;
         let family = lock.family();
         match self.scenario {
             Scenario::ShortWork => match (self.fault, guards) {
@@ -270,12 +270,12 @@ impl CellSpec {
     /// seconds for each replica, other faults two or three in all. Where all purchases follow one
     /// another, fewer come.
     fn stock_under_fault(self) -> u64 {
-        let (default_load, restarted) = match self.place.scope {
+        let (default_load, restarted) = match self.axes.scope {
             Scope::User => (250, 200),
             Scope::Voucher => (120, 60),
         };
         match self.fault {
-            Some(FaultKind::RollingRestart) => 150 + restarted * u64::from(self.place.replicas),
+            Some(FaultKind::RollingRestart) => 150 + restarted * u64::from(self.axes.replicas),
             // No purchase passes a point once the voucher is sold out.
             Some(FaultKind::Failpoint) => 2 * default_load,
             _ => default_load,
@@ -284,7 +284,7 @@ impl CellSpec {
 
     /// Flags of `seckill serve` that make the cell.
     pub fn flags(self, load: &Load, requirements: FaultRequirements) -> Vec<String> {
-        let mut flags = self.place.flags(load);
+        let mut flags = self.axes.flags(load);
         let mut with = |words: &[&str]| flags.extend(words.iter().map(|word| (*word).to_owned()));
         let lease_ms = match self.scenario {
             Scenario::LongWorkIgnored => Some(SHORT_LEASE_MS),
@@ -312,7 +312,7 @@ impl CellSpec {
             with(&["--allow-eviction"]);
         }
         // Each replica has a way of its own to the same servers, which look like others to it.
-        let has_proxies = match self.place.lock.needs() {
+        let has_proxies = match self.axes.lock.needs() {
             ExtraServers::Nothing => false,
             ExtraServers::IndependentRedis => requirements.has(Link::Redis),
             ExtraServers::ZooKeeper => requirements.has(Link::Zookeeper),
@@ -331,7 +331,7 @@ fn outlives_its_work(family: Family) -> bool {
 
 impl fmt::Display for CellSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = self.place.to_string();
+        let text = self.axes.to_string();
         f.pad(&self.scenario_or_fault().map_or(text.clone(), |what| format!("{text}, {what}")))
     }
 }

@@ -55,9 +55,9 @@ fn sale(granted: u32) -> History {
 
 /// The sale above with a frozen holder of this lock, with recorded effects or without.
 fn fenced(lock: Lock, recorded: bool) -> CellReport {
-    let place = CellAxes { lock, scope: Scope::Voucher, guards: Guards::Off, replicas: 3 };
+    let axes = CellAxes { lock, scope: Scope::Voucher, guards: Guards::Off, replicas: 3 };
     let fault = Some(FaultKind::FreezeReplica);
-    let trial = CellSpec { place, scenario: Scenario::FrozenFenced, fault };
+    let trial = CellSpec { axes, scenario: Scenario::FrozenFenced, fault };
     let mut history = sale(100);
     if recorded {
         let protects = Protects::Voucher;
@@ -83,9 +83,9 @@ fn a_fenced_holder_whose_tokens_were_not_recorded_shows_nothing() {
 }
 
 fn report(guards: Guards, granted: u32) -> CellReport {
-    let place = CellAxes { lock: Lock::None, scope: Scope::User, guards, replicas: 3 };
+    let axes = CellAxes { lock: Lock::None, scope: Scope::User, guards, replicas: 3 };
     CellReport::of(
-        CellSpec::plain(place),
+        CellSpec::plain(axes),
         100,
         Figures::default(),
         verdict(&sale(granted), &Terms::default()),
@@ -111,9 +111,9 @@ fn a_service_that_puts_fewer_units_on_sale_is_red_as_well() {
 
 #[test]
 fn two_holders_at_once_for_certain_break_a_rule_of_the_run_that_promises_one() {
-    let place =
+    let axes =
         CellAxes { lock: Lock::Redisson, scope: Scope::User, guards: Guards::On, replicas: 2 };
-    let plain = CellSpec::plain(place);
+    let plain = CellSpec::plain(axes);
     let of = |trial: CellSpec, until: Option<u64>| {
         let mut history = sale(100);
         let one_holder_per = trial.excludes_others().then_some(Scope::Voucher);
@@ -135,7 +135,7 @@ fn two_holders_at_once_for_certain_break_a_rule_of_the_run_that_promises_one() {
     let fault = Some(FaultKind::FreezeReplica);
     assert!(of(CellSpec { fault, ..plain }, Some(14)).as_predicted, "its lock may be lost");
     for (replicas, as_predicted) in [(2, true), (1, false)] {
-        let local = CellSpec::plain(CellAxes { lock: Lock::Local, replicas, ..place });
+        let local = CellSpec::plain(CellAxes { lock: Lock::Local, replicas, ..axes });
         assert_eq!(of(local, Some(14)).as_predicted, as_predicted, "{replicas}");
     }
 }

@@ -57,17 +57,17 @@ impl Comparison {
             for &scope in &self.scopes {
                 for &replicas in &self.replicas {
                     for &lock in &self.locks {
-                        let place = CellAxes { lock, scope, guards, replicas };
-                        if !places.contains(&place) {
-                            places.push(place);
+                        let axes = CellAxes { lock, scope, guards, replicas };
+                        if !places.contains(&axes) {
+                            places.push(axes);
                         }
                     }
                 }
             }
         }
-        places.sort_by_key(|place| {
-            let replicas = std::cmp::Reverse(place.replicas);
-            (place.guards, place.scope, replicas, place.lock.rank())
+        places.sort_by_key(|axes| {
+            let replicas = std::cmp::Reverse(axes.replicas);
+            (axes.guards, axes.scope, replicas, axes.lock.rank())
         });
         places
     }
@@ -75,10 +75,10 @@ impl Comparison {
     /// Cells that are run, and cells in which the writer has nothing to show.
     fn cells(&self) -> (Vec<CellAxes>, Vec<NotApplicable>) {
         let (mut places, mut not_applicable) = (Vec::new(), Vec::new());
-        for place in self.places() {
-            match self.load.writer.fits(place) {
-                Ok(()) => places.push(place),
-                Err(because) => not_applicable.push(NotApplicable { place, because }),
+        for axes in self.places() {
+            match self.load.writer.fits(axes) {
+                Ok(()) => places.push(axes),
+                Err(because) => not_applicable.push(NotApplicable { axes, because }),
             }
         }
         (places, not_applicable)
@@ -109,8 +109,8 @@ impl Comparison {
 
     /// In that mode there is one cell for each number of replicas.
     fn check_queued(&self) -> Result<()> {
-        let is_one = self.places().iter().all(|place| {
-            let CellAxes { lock, scope, guards, .. } = *place;
+        let is_one = self.places().iter().all(|axes| {
+            let CellAxes { lock, scope, guards, .. } = *axes;
             (lock, scope, guards) == (Lock::None, Scope::User, Guards::On)
         });
         if is_one && self.load.work_ms == 0 {
@@ -204,8 +204,8 @@ mod tests {
     use crate::cell_axes::Writer;
     use crate::predict::Prediction;
 
-    fn predicted(place: CellAxes) -> Prediction {
-        CellSpec::plain(place).expectation().expect("the table knows short work").prediction
+    fn predicted(axes: CellAxes) -> Prediction {
+        CellSpec::plain(axes).expectation().expect("the table knows short work").prediction
     }
 
     fn comparison() -> Comparison {
@@ -233,9 +233,9 @@ mod tests {
     fn the_usual_comparison_has_24_cells_and_begins_with_the_pair_per_user() {
         let places = comparison().places();
         assert_eq!(places.len(), 24);
-        let place = |lock| CellAxes { lock, scope: Scope::User, guards: Guards::Off, replicas: 3 };
-        assert_eq!(places[..2], [place(Lock::Local), place(Lock::Redisson)]);
-        assert!(places[12..].iter().all(|place| place.guards == Guards::On));
+        let axes = |lock| CellAxes { lock, scope: Scope::User, guards: Guards::Off, replicas: 3 };
+        assert_eq!(places[..2], [axes(Lock::Local), axes(Lock::Redisson)]);
+        assert!(places[12..].iter().all(|axes| axes.guards == Guards::On));
     }
 
     #[test]
@@ -251,7 +251,7 @@ mod tests {
         let (places, not_applicable) = all.cells();
         assert_eq!((places.len(), not_applicable.len()), (6, 18));
         assert!(places.iter().all(|one| (one.scope, one.guards) == (Scope::User, Guards::On)));
-        let guarded = |one: &&NotApplicable| one.place.guards == Guards::On;
+        let guarded = |one: &&NotApplicable| one.axes.guards == Guards::On;
         let said: Vec<String> =
             not_applicable.iter().filter(guarded).map(ToString::to_string).collect();
         assert_eq!(said.len(), 6);
@@ -301,9 +301,9 @@ mod tests {
     #[test]
     fn guards_hold_everywhere_and_three_unguarded_cells_do() {
         let (unguarded, guarded): (Vec<CellAxes>, Vec<CellAxes>) =
-            comparison().places().into_iter().partition(|place| place.guards == Guards::Off);
-        assert!(guarded.iter().all(|place| predicted(*place).holds()));
-        let holds = unguarded.into_iter().filter(|place| predicted(*place).holds()).count();
+            comparison().places().into_iter().partition(|axes| axes.guards == Guards::Off);
+        assert!(guarded.iter().all(|axes| predicted(*axes).holds()));
+        let holds = unguarded.into_iter().filter(|axes| predicted(*axes).holds()).count();
         assert_eq!(holds, 3, "local x 1 and redisson x 1 and 3, per voucher");
     }
 }

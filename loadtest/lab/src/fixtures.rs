@@ -55,22 +55,22 @@ pub fn verdict_of(oversold: u64, duplicate_users: u64) -> Verdict {
 }
 
 /// A place in the comparison.
-pub fn place(lock: Lock, scope: Scope, guards: Guards, replicas: u16) -> CellAxes {
+pub fn axes(lock: Lock, scope: Scope, guards: Guards, replicas: u16) -> CellAxes {
     CellAxes { lock, scope, guards, replicas }
 }
 
 /// A valid cell at that place, with these broken promises.
-pub fn cell(place: CellAxes, oversold: u64, duplicate_users: u64) -> CellReport {
-    CellReport::of(CellSpec::plain(place), 100, figures(), verdict_of(oversold, duplicate_users))
+pub fn cell(axes: CellAxes, oversold: u64, duplicate_users: u64) -> CellReport {
+    CellReport::of(CellSpec::plain(axes), 100, figures(), verdict_of(oversold, duplicate_users))
 }
 
 /// The pair per user, the distributed lock per voucher, and one guarded cell, all as predicted.
 pub fn story() -> Vec<CellReport> {
     vec![
-        cell(place(Lock::Local, Scope::User, Guards::Off, 3), 310, 55),
-        cell(place(Lock::Redisson, Scope::User, Guards::Off, 3), 290, 0),
-        cell(place(Lock::Redisson, Scope::Voucher, Guards::Off, 3), 0, 0),
-        cell(place(Lock::None, Scope::User, Guards::On, 3), 0, 0),
+        cell(axes(Lock::Local, Scope::User, Guards::Off, 3), 310, 55),
+        cell(axes(Lock::Redisson, Scope::User, Guards::Off, 3), 290, 0),
+        cell(axes(Lock::Redisson, Scope::Voucher, Guards::Off, 3), 0, 0),
+        cell(axes(Lock::None, Scope::User, Guards::On, 3), 0, 0),
     ]
 }
 
@@ -97,8 +97,8 @@ pub fn injection_results(names: &[&'static str], seeds: u64) -> InjectionResults
 
 /// A holder frozen past its lock, and what was seen of it.
 pub fn frozen(scenario: Scenario, oversold: u64) -> CellReport {
-    let place = place(Lock::Redisson, Scope::Voucher, Guards::Off, 3);
-    let trial = CellSpec { place, scenario, fault: Some(FaultKind::FreezeReplica) };
+    let axes = axes(Lock::Redisson, Scope::Voucher, Guards::Off, 3);
+    let trial = CellSpec { axes, scenario, fault: Some(FaultKind::FreezeReplica) };
     let report = CellReport::of(trial, 100, figures(), verdict_of(oversold, 0));
     let schedule = Schedule::of(9, "a cell", 3);
     let strike = FaultRecord {

@@ -81,7 +81,7 @@ impl BugCase {
             Bug::Service(bug) if with_bug => Some(bug),
             Bug::Service(_) | Bug::Forgetful => None,
         };
-        let mut schedule = Schedule::of(seed, self.bug.name(), trial.place.replicas);
+        let mut schedule = Schedule::of(seed, self.bug.name(), trial.axes.replicas);
         schedule.lasts_ms = self.lasts_ms.unwrap_or(schedule.lasts_ms);
         let mut flags = trial.flags(&load, trial.requirements(&schedule));
         for (flag, value) in self.flags {
@@ -96,7 +96,7 @@ impl BugCase {
 
     /// What such a cell breaks without any bug.
     fn prediction(&self) -> Prediction {
-        let CellSpec { place: CellAxes { lock, scope, guards, replicas }, scenario, .. } =
+        let CellSpec { axes: CellAxes { lock, scope, guards, replicas }, scenario, .. } =
             self.trial;
         let case = Case { family: lock.family(), scope, guards, replicas, scenario };
         prediction(case).unwrap_or(Prediction::HOLDS)
@@ -146,11 +146,11 @@ const fn at(lock: Lock, scope: Scope, guards: Guards) -> CellAxes {
 const fn row(
     bug: Bug,
     breaks: &'static str,
-    (place, scenario): (CellAxes, Scenario),
+    (axes, scenario): (CellAxes, Scenario),
     fault: Option<FaultKind>,
     signs: &'static [Rule],
 ) -> BugCase {
-    let trial = CellSpec { place, scenario, fault };
+    let trial = CellSpec { axes, scenario, fault };
     BugCase { bug, breaks, trial, load: None, flags: &[], lasts_ms: None, signs }
 }
 

@@ -42,7 +42,7 @@ fn a_fenced_run_without_recorded_tokens_shows_nothing_with_the_bug_or_without_it
                 finding.held = held;
             }
         }
-        row.found(&CellReport::of(CellSpec::plain(row.trial.place), 100, figures(), verdict))
+        row.found(&CellReport::of(CellSpec::plain(row.trial.axes), 100, figures(), verdict))
     };
     let unseen = found(InjectedBug::TokenFromRedis, None);
     assert!(unseen.invalid.iter().any(|why| why.contains("tokens")), "{unseen:?}");

@@ -127,7 +127,7 @@ impl Rung {
 
     /// The two cells as the race board shows them; `None` if the lock would not break there.
     pub fn board_lanes(&self) -> Option<[CellAxes; 2]> {
-        self.on_board.then_some([self.broken.trial.place, self.repaired.trial.place])
+        self.on_board.then_some([self.broken.trial.axes, self.repaired.trial.axes])
     }
 
     /// The name of that side in reports.
@@ -143,7 +143,7 @@ impl Rung {
         let RungCell { trial, bug, load, flags: more, lasts_ms } = self.side(side);
         let mut load = load.clone().unwrap_or_else(|| trial.load(&Load::DEFAULT));
         load.injected_bug = *bug;
-        let mut schedule = Schedule::of(seed, self.slug, trial.place.replicas);
+        let mut schedule = Schedule::of(seed, self.slug, trial.axes.replicas);
         schedule.lasts_ms = lasts_ms.unwrap_or(schedule.lasts_ms);
         let mut flags = trial.flags(&load, trial.requirements(&schedule));
         for (flag, value) in *more {
@@ -156,7 +156,7 @@ impl Rung {
 impl RungCell {
     /// The lock in words, with its bug if it has one.
     pub fn lock(&self) -> String {
-        let name = self.trial.place.lock.name();
+        let name = self.trial.axes.lock.name();
         let is_fenced =
             self.trial.is_fenced() || self.flags.iter().any(|(flag, _)| *flag == FENCED);
         match self.bug {
@@ -168,7 +168,7 @@ impl RungCell {
 
     /// What such a cell breaks by the laboratory's table, whatever the fault.
     fn prediction(&self) -> Prediction {
-        let CellSpec { place: CellAxes { lock, scope, guards, replicas }, scenario, .. } =
+        let CellSpec { axes: CellAxes { lock, scope, guards, replicas }, scenario, .. } =
             self.trial;
         let case = Case { family: lock.family(), scope, guards, replicas, scenario };
         prediction(case).unwrap_or(Prediction::HOLDS)
@@ -176,7 +176,7 @@ impl RungCell {
 
     /// What its lock is held for, in words.
     pub fn scope(&self) -> &'static str {
-        match self.trial.place.scope {
+        match self.trial.axes.scope {
             Scope::User => "user",
             Scope::Voucher => "voucher",
         }

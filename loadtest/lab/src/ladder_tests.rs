@@ -41,8 +41,8 @@ fn both_sides_of_a_rung_differ_in_the_lock_or_its_bug_or_its_fence_and_meet_the_
         let (broken, repaired) = (rung.side(one), rung.side(other));
         assert_ne!(broken.lock(), repaired.lock(), "{}", rung.slug);
         assert_eq!(broken.trial.fault, repaired.trial.fault, "{}", rung.slug);
-        let (broken, repaired) = (broken.trial.place, repaired.trial.place);
-        let same = |place: CellAxes| (place.scope, place.guards, place.replicas);
+        let (broken, repaired) = (broken.trial.axes, repaired.trial.axes);
+        let same = |axes: CellAxes| (axes.scope, axes.guards, axes.replicas);
         assert_eq!(same(broken), same(repaired), "{}", rung.slug);
         let plans = [one, other].map(|side| rung.cell_plan(side, 7));
         assert_eq!(plans[0].schedule, plans[1].schedule, "{}", rung.slug);
@@ -113,7 +113,7 @@ fn a_refusal_breaks_a_rung_from_its_share_on() {
 
 #[test]
 fn each_lesson_of_the_tutorial_is_a_rung() {
-    let locks = |lock| RUNGS.iter().any(|rung| rung.broken.trial.place.lock == lock);
+    let locks = |lock| RUNGS.iter().any(|rung| rung.broken.trial.axes.lock == lock);
     for lock in [
         Lock::None,
         Lock::Local,

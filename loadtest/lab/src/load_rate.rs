@@ -21,9 +21,9 @@ const USERS_PER_S: f64 = 50.0;
 const ZOOKEEPER_USERS_PER_S: f64 = 20.0;
 /// What a purchase takes besides its work where all follow one another, on a slow machine.
 const PURCHASE_OVERHEAD_MS: u64 = 20;
-/// Share of the deployment's capacity that is asked for where purchases follow one another.
+/// Share of the deployment's capacity that a load uses where purchases follow one another.
 const CAPACITY_SHARE: f64 = 0.5;
-/// A load is healthy that is answered at this part of its pace.
+/// A load is healthy if at least this share of its rate is decided.
 const MIN_ANSWERED_SHARE: f64 = 0.5;
 /// Fewest answers and fewest purchases before a fault.
 const MIN_ANSWERS: u64 = 30;
@@ -37,7 +37,7 @@ pub(super) const MIN_LOAD_AFTER_FAULT: Duration = Duration::from_millis(1200);
 /// Throughput counts as recovered at this share of what it was before. Half a second has few
 /// answers, and one or two of them may fall into the next sample.
 const RECOVERED_SHARE: f64 = 0.9;
-/// Over this many samples.
+/// The rate is taken over this many samples.
 const RATE_WINDOW_SAMPLES: usize = 5;
 pub(super) const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -47,31 +47,31 @@ pub(super) struct LoadRate {
     /// Users who come per second.
     pub(super) users_per_s: f64,
     /// Answers per second that must decide something before a fault.
-    steady_per_s: Option<f64>,
+    min_decided_per_s: Option<f64>,
 }
 
 impl LoadRate {
-    /// A rate below the deployment's capacity, so that only the fault delays requests. A load whose
-    /// work is longer than the matrix's is a crowd that waits on purpose, because its bug shows in
-    /// the waiting. Of that load only purchases are demanded.
+    /// A rate below the deployment's capacity, so that only the fault delays requests. A load with
+    /// longer work than the matrix's exceeds the capacity, because its bug shows only where
+    /// requests wait. Such a load needs purchases only, no rate of answers.
     #[allow(clippy::cast_precision_loss)]
     pub(super) fn of(trial: CellSpec, load: &Load) -> Self {
         if load.work_ms > FAULT_WORK_MS {
-            return Self { users_per_s: USERS_PER_S, steady_per_s: None };
+            return Self { users_per_s: USERS_PER_S, min_decided_per_s: None };
         }
         let per_user = load.requests_per_user as f64;
-        let users_per_s = match trial.place.scope {
-            Scope::User if trial.place.lock == Lock::Zookeeper => ZOOKEEPER_USERS_PER_S,
+        let users_per_s = match trial.axes.scope {
+            Scope::User if trial.axes.lock == Lock::Zookeeper => ZOOKEEPER_USERS_PER_S,
             Scope::User => USERS_PER_S,
             Scope::Voucher => {
                 let capacity_per_s = 1000.0 / (load.work_ms + PURCHASE_OVERHEAD_MS) as f64;
                 USERS_PER_S.min(CAPACITY_SHARE * capacity_per_s / per_user)
             }
         };
-        Self { users_per_s, steady_per_s: Some(MIN_ANSWERED_SHARE * users_per_s * per_user) }
+        Self { users_per_s, min_decided_per_s: Some(MIN_ANSWERED_SHARE * users_per_s * per_user) }
     }
 
-    /// Why a load that was answered so, and whose last answers decided so much per second, is not
+    /// Why a load with these answers, and with that many decided per second lately, is not
     /// healthy; `None` if it is.
     fn why_unhealthy(&self, seen: &LiveSnapshot, decided_per_s: f64) -> Option<String> {
         let (answers, bought) = (seen.total(), seen.count(Outcome::Bought));
@@ -81,10 +81,10 @@ impl LoadRate {
         if bought < MIN_BOUGHT {
             return Some(format!("{bought} purchases are fewer than {MIN_BOUGHT}"));
         }
-        let steady_per_s = self.steady_per_s?;
-        if decided_per_s < steady_per_s {
+        let min_decided_per_s = self.min_decided_per_s?;
+        if decided_per_s < min_decided_per_s {
             return Some(format!(
-                "{decided_per_s:.0} answers a second decided something, not {steady_per_s:.0}"
+                "{decided_per_s:.0} answers a second decided something, not {min_decided_per_s:.0}"
             ));
         }
         let waiting = seen.waiting;
@@ -100,7 +100,7 @@ pub(super) struct Samples<'a> {
 }
 
 impl<'a> Samples<'a> {
-    /// From now on, none taken yet.
+    /// Begins to measure now, without a sample.
     pub(super) fn of(live: &'a LiveFigures) -> Self {
         Self { live, began: Instant::now(), taken: Vec::new() }
     }
@@ -110,12 +110,16 @@ impl<'a> Samples<'a> {
         sleep(SAMPLE_INTERVAL).await;
     }
 
-    /// Until that moment, until the load is healthy, and until a request is in flight; an error if
-    /// it does not get healthy.
-    pub(super) async fn until_due(&mut self, after_ms: u64, load_rate: LoadRate) -> Result<()> {
+    /// Waits until that moment, until the load is healthy, and until a request is in flight; an
+    /// error if the load does not get healthy.
+    pub(super) async fn wait_until_due(
+        &mut self,
+        after_ms: u64,
+        load_rate: LoadRate,
+    ) -> Result<()> {
         let due = Duration::from_millis(after_ms);
         loop {
-            let why_unhealthy = load_rate.why_unhealthy(&self.live.glance(), self.rate());
+            let why_unhealthy = load_rate.why_unhealthy(&self.live.snapshot(), self.rate());
             match why_unhealthy {
                 None if self.began.elapsed() >= due => break,
                 Some(why) if self.began.elapsed() > START_TIMEOUT => {
@@ -131,7 +135,7 @@ impl<'a> Samples<'a> {
         Ok(())
     }
 
-    /// Per second over the last samples.
+    /// Decided answers per second over the last samples.
     pub(super) fn rate(&self) -> f64 {
         let first = self.taken.len().checked_sub(RATE_WINDOW_SAMPLES + 1);
         match (first.and_then(|first| self.taken.get(first)), self.taken.last()) {
@@ -140,28 +144,30 @@ impl<'a> Samples<'a> {
         }
     }
 
-    /// Continues until about as many are decided per second as before, of requests that were due
-    /// from now on; milliseconds until then. Where nothing was decided before, there is nothing
-    /// that could come back.
-    pub(super) async fn until_back(&mut self, before_per_s: f64) -> Option<u64> {
+    /// Waits until requests that are due from now on are decided at about the rate before the
+    /// fault. Returns the milliseconds until then; `None` if it took too long, or if nothing was
+    /// decided before.
+    pub(super) async fn wait_until_recovered(&mut self, before_per_s: f64) -> Option<u64> {
         let healed = Instant::now();
         self.live.restart_counting();
         self.taken.clear();
-        let (had_pace, mut back_after_ms) = (before_per_s > 0.0, None);
+        let (had_rate, mut recovered_after_ms) = (before_per_s > 0.0, None);
         while healed.elapsed() < MIN_LOAD_AFTER_FAULT
-            || (had_pace && back_after_ms.is_none() && healed.elapsed() < RECOVERY_TIMEOUT)
+            || (had_rate && recovered_after_ms.is_none() && healed.elapsed() < RECOVERY_TIMEOUT)
         {
             self.take().await;
             let Some(first) = self.taken.len().checked_sub(RATE_WINDOW_SAMPLES + 1) else {
                 continue;
             };
-            if had_pace && back_after_ms.is_none() && self.rate() >= RECOVERED_SHARE * before_per_s
+            if had_rate
+                && recovered_after_ms.is_none()
+                && self.rate() >= RECOVERED_SHARE * before_per_s
             {
                 let began = self.taken[first].0.saturating_sub(healed.duration_since(self.began));
-                back_after_ms = u64::try_from(began.as_millis()).ok();
+                recovered_after_ms = u64::try_from(began.as_millis()).ok();
             }
         }
-        back_after_ms
+        recovered_after_ms
     }
 }
 

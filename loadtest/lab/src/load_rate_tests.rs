@@ -8,8 +8,8 @@ use crate::faults::FaultKind;
 use crate::lock::Lock;
 
 fn trial(scope: Scope) -> CellSpec {
-    let place = CellAxes { lock: Lock::Redisson, scope, guards: Guards::On, replicas: 2 };
-    CellSpec { fault: Some(FaultKind::FreezeReplica), ..CellSpec::plain(place) }
+    let axes = CellAxes { lock: Lock::Redisson, scope, guards: Guards::On, replicas: 2 };
+    CellSpec { fault: Some(FaultKind::FreezeReplica), ..CellSpec::plain(axes) }
 }
 
 fn pace(scope: Scope) -> LoadRate {
@@ -51,7 +51,7 @@ fn purchases_that_follow_one_another_are_asked_for_at_half_of_what_they_can_be()
 #[test]
 fn a_cell_of_zookeeper_is_asked_for_fewer_users() {
     let mut zookeeper = trial(Scope::User);
-    zookeeper.place.lock = Lock::Zookeeper;
+    zookeeper.axes.lock = Lock::Zookeeper;
     let zookeeper = LoadRate::of(zookeeper, &zookeeper.load(&Load::DEFAULT));
     assert!((zookeeper.users_per_s - 20.0).abs() < 1e-9, "{zookeeper:?}");
 }
@@ -62,6 +62,6 @@ async fn throughput_that_was_zero_before_the_fault_does_not_recover() {
     let live = LiveFigures::new(&Plan::closed(target, 1, Vec::new().into(), 1));
     let mut samples = Samples { taken: Vec::new(), began: Instant::now(), live: &live };
     let began = Instant::now();
-    assert_eq!(samples.until_back(0.0).await, None);
+    assert_eq!(samples.wait_until_recovered(0.0).await, None);
     assert!(began.elapsed() < RECOVERY_TIMEOUT, "nobody waits for it either");
 }

@@ -68,7 +68,7 @@ pub fn check(trials: &[CellSpec], not_generated: &[NotGenerated]) -> Result<()> 
         let why: Vec<_> = not_generated.iter().map(|one| one.because).collect();
         return Err(Error::Usage(format!("there is no cell to run: {}", why.join("; "))));
     }
-    let wrong = |trial: &CellSpec| !(1..=MAX_REPLICAS).contains(&trial.place.replicas);
+    let wrong = |trial: &CellSpec| !(1..=MAX_REPLICAS).contains(&trial.axes.replicas);
     if trials.iter().any(wrong) {
         return Err(Error::Usage(format!("replicas must be 1 to {MAX_REPLICAS}")));
     }

@@ -43,10 +43,10 @@ impl Axes {
     /// All cells, each once, and what is none.
     pub fn trials(&self) -> (Vec<CellSpec>, Vec<NotGenerated>) {
         let (mut trials, mut skipped) = (Vec::new(), BTreeMap::<&'static str, usize>::new());
-        for place in self.places() {
+        for axes in self.places() {
             for &fault in &self.faults {
                 for &scenario in &self.scenarios {
-                    let trial = CellSpec { place, scenario, fault };
+                    let trial = CellSpec { axes, scenario, fault };
                     match trial.supports_mode(self.mode).and_then(|()| trial.expectation()) {
                         Ok(_) if !trials.contains(&trial) => trials.push(trial),
                         Ok(_) => {}

@@ -67,8 +67,8 @@ fn in_the_queued_mode_each_number_of_replicas_has_a_cell_for_each_possible_fault
     // Not those of ZooKeeper, and of points in a purchase under a lock.
     let with_fault = FaultKind::ALL.len() - 4;
     assert_eq!(trials.len(), 2 * (1 + with_fault));
-    for CellSpec { place, scenario, .. } in trials {
-        let CellAxes { lock, scope, guards, .. } = place;
+    for CellSpec { axes, scenario, .. } in trials {
+        let CellAxes { lock, scope, guards, .. } = axes;
         assert_eq!((lock, scope, guards), (Lock::None, Scope::User, Guards::On));
         assert_eq!(scenario, Scenario::ShortWork);
     }
@@ -101,9 +101,9 @@ fn a_matrix_beyond_its_bounds_is_a_usage_error_that_says_why_there_is_no_cell() 
 }
 
 fn report(observed: Prediction, predicted: Prediction, valid: bool) -> CellReport {
-    let place =
+    let axes =
         CellAxes { lock: Lock::Redisson, scope: Scope::Voucher, guards: Guards::Off, replicas: 2 };
-    let trial = CellSpec::plain(place);
+    let trial = CellSpec::plain(axes);
     let failed = CellReport::failed(trial, 100, String::new(), std::time::Duration::ZERO);
     CellReport { predicted, observed, valid, ..failed }
 }

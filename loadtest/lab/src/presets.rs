@@ -127,7 +127,7 @@ fn smoke() -> Vec<CellSpec> {
         fault: Some(fault),
         ..plain(lock, Scope::User, Guards::On)
     }));
-    let is_there = |lock: &Lock| trials.iter().any(|trial| trial.place.lock == *lock);
+    let is_there = |lock: &Lock| trials.iter().any(|trial| trial.axes.lock == *lock);
     let others: Vec<Lock> =
         Lock::value_variants().iter().copied().filter(|lock| !is_there(lock)).collect();
     trials.extend(others.into_iter().map(|lock| plain(lock, Scope::User, Guards::On)));
@@ -150,8 +150,8 @@ fn story() -> Vec<CellSpec> {
             }
         }
     }
-    let place = |lock| CellAxes { lock, scope: Scope::Voucher, guards: Guards::Off, replicas: 3 };
-    let long = |lock, scenario| CellSpec { place: place(lock), scenario, fault: None };
+    let axes = |lock| CellAxes { lock, scope: Scope::Voucher, guards: Guards::Off, replicas: 3 };
+    let long = |lock, scenario| CellSpec { axes: axes(lock), scenario, fault: None };
     trials.extend([
         long(Lock::LuaRelease, Scenario::LongWorkIgnored),
         long(Lock::LuaRelease, Scenario::LongWorkStopped),
@@ -193,8 +193,8 @@ fn full() -> (Vec<CellSpec>, Vec<NotGenerated>) {
 }
 
 fn frozen(lock: Lock, scenario: Scenario, replicas: u16) -> CellSpec {
-    let place = CellAxes { lock, scope: Scope::Voucher, guards: Guards::Off, replicas };
-    CellSpec { place, scenario, fault: Some(FaultKind::FreezeReplica) }
+    let axes = CellAxes { lock, scope: Scope::Voucher, guards: Guards::Off, replicas };
+    CellSpec { axes, scenario, fault: Some(FaultKind::FreezeReplica) }
 }
 
 #[cfg(test)]
@@ -205,7 +205,7 @@ mod tests {
     fn the_smoke_run_has_every_lock_and_every_fault() {
         let trials = smoke();
         for lock in Lock::value_variants() {
-            assert!(trials.iter().any(|trial| trial.place.lock == *lock), "{lock:?}");
+            assert!(trials.iter().any(|trial| trial.axes.lock == *lock), "{lock:?}");
         }
         for fault in FaultKind::ALL {
             assert!(trials.iter().any(|trial| trial.fault == Some(fault)), "{fault:?}");

@@ -45,14 +45,14 @@ pub struct RunResults {
 pub struct NotApplicable {
     /// Which one.
     #[serde(flatten)]
-    pub place: CellAxes,
+    pub axes: CellAxes,
     /// Why it has nothing to show.
     pub because: &'static str,
 }
 
 impl fmt::Display for NotApplicable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: n/a, {}", self.place, self.because)
+        write!(f, "{}: n/a, {}", self.axes, self.because)
     }
 }
 

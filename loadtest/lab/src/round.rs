@@ -169,7 +169,7 @@ pub async fn run(deployment: &Deployment, cell_plan: &CellPlan) -> Result<CellRe
     let aborting_clients =
         AbortingClients::new(sale.voucher, leaving.to_vec(), round_history.clock());
     let stock_admin = sale.stock_admin(round_history.clock());
-    let (lock, mode) = (trial.place.lock, load.mode);
+    let (lock, mode) = (trial.axes.lock, load.mode);
     let context = FaultContext {
         deployment,
         schedule,
@@ -213,7 +213,7 @@ pub async fn run(deployment: &Deployment, cell_plan: &CellPlan) -> Result<CellRe
     if let (true, Some(detail)) = (sold_twice, &mut report.detail) {
         detail.double_sale = round.double_sale(&history);
     }
-    let replicas = trial.place.replicas;
+    let replicas = trial.axes.replicas;
     report.invalid_because.extend(validity::of_round(&history.records, &history.names, replicas));
     if is_to_sell_out && !sold_out {
         let within = SOLD_OUT_WITHIN;
@@ -275,13 +275,13 @@ impl FaultRound<'_> {
         let fault = async {
             let _stops = stop.clone().drop_guard();
             let load_rate = LoadRate::of(self.trial, self.load);
-            samples.until_due(schedule.strike_after_ms, load_rate).await?;
+            samples.wait_until_due(schedule.strike_after_ms, load_rate).await?;
             let before_per_s = samples.rate();
             let in_flight = live.in_flight();
             let begin_ns = clock.now();
             let witness = self.inject(context).await?;
             let end_ns = clock.now();
-            let back_after_ms = samples.until_back(before_per_s).await;
+            let back_after_ms = samples.wait_until_recovered(before_per_s).await;
             let fault_record = FaultRecord { name: self.fault, begin_ns, end_ns, witness };
             Ok::<_, Error>((fault_record, in_flight, before_per_s, back_after_ms))
         };
@@ -310,7 +310,7 @@ impl FaultRound<'_> {
     }
 
     async fn inject(&self, context: &FaultContext<'_>) -> Result<String> {
-        let is_transaction = self.trial.place.lock.family() == Family::Transaction;
+        let is_transaction = self.trial.axes.lock.family() == Family::Transaction;
         match self.trial.scenario {
             C::FrozenUnfenced | C::FrozenFenced if is_transaction => {
                 freeze_the_holder(context, ContenderAction::Wait).await

@@ -44,9 +44,9 @@ fn a_round_without_its_least_load_or_its_witness_shows_nothing() {
 
 #[test]
 fn a_round_whose_units_were_all_sold_before_its_fault_was_over_is_spoiled_and_invalid() {
-    let place =
+    let axes =
         CellAxes { lock: Lock::Redisson, scope: Scope::User, guards: Guards::On, replicas: 2 };
-    let blank = CellReport::failed(CellSpec::plain(place), 100, String::new(), Duration::ZERO);
+    let blank = CellReport::failed(CellSpec::plain(axes), 100, String::new(), Duration::ZERO);
     let spoiled = |orders, ok_after| {
         let report = CellReport { orders, ..blank.clone() };
         let report = report.with_round(Round { ok_after, ..round() });

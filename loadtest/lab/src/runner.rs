@@ -53,8 +53,7 @@ impl Runner {
         trials: &[CellSpec],
         stop: &CancellationToken,
     ) -> Result<Self> {
-        let needs: Vec<ExtraServers> =
-            trials.iter().map(|trial| trial.place.lock.needs()).collect();
+        let needs: Vec<ExtraServers> = trials.iter().map(|trial| trial.axes.lock.needs()).collect();
         // Before anything of it runs: what is put into its place later is another program.
         let program = parts.program.clone();
         let builds = tokio::task::spawn_blocking(move || Builds::read(&program)).await;

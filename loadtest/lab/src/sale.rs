@@ -102,7 +102,7 @@ impl<'a> Sale<'a> {
     /// Units that are left, as the database says.
     pub(super) async fn left(&self) -> Result<i64> {
         let mut reader = DatabaseReader::connect(self.deployment.database_url()).await?;
-        let reading = reader.read(&self.voucher.to_string(), self.trial.place.guards).await?;
+        let reading = reader.read(&self.voucher.to_string(), self.trial.axes.guards).await?;
         Ok(reading.account.stock_left)
     }
 
@@ -115,7 +115,7 @@ impl<'a> Sale<'a> {
         let mut settings = vec![(DEMANDS, demands.as_str())];
         settings.extend(self.fenced.then_some((FENCED, "on")));
         settings.extend(
-            self.trial.excludes_others().then(|| (ONE_HOLDER_PER, self.trial.place.scope.name())),
+            self.trial.excludes_others().then(|| (ONE_HOLDER_PER, self.trial.axes.scope.name())),
         );
         HistoryFile::begin_with(plan, file, &[i64::try_from(self.load.stock).ok()], &settings)
     }
@@ -140,7 +140,7 @@ impl<'a> Sale<'a> {
         let mut detail = Detail::of(&history.records, &history.names, self.load.stock);
         let replicas: Vec<_> =
             self.deployment.replicas().iter().map(|replica| replica.addr()).collect();
-        detail.locks = metrics::read(&replicas, self.trial.place.lock.name()).await;
+        detail.locks = metrics::read(&replicas, self.trial.axes.lock.name()).await;
         if let Some(locks) = &mut detail.locks {
             let now = self.deployment.replicas().iter().map(|replica| replica.pid());
             locks.started_anew = now.zip(&self.pids).filter(|(now, then)| now != *then).count();
@@ -152,8 +152,7 @@ impl<'a> Sale<'a> {
             report.error = Some(error.to_string());
         }
         report.audit = said.ok();
-        report.overlaps =
-            HoldOverlaps::of(&history.records, &history.names, self.trial.place.scope);
+        report.overlaps = HoldOverlaps::of(&history.records, &history.names, self.trial.axes.scope);
         Ok((report, history))
     }
 
@@ -161,7 +160,7 @@ impl<'a> Sale<'a> {
     /// orders: the audit stands between two equal readings. Unless all is `quiet`, a request whose
     /// outcome is unknown may still be at work, so these are [`SETTLE_PAUSE`] apart at least.
     async fn read(&self, quiet: bool) -> Result<(DatabaseReading, AuditResult)> {
-        let (guards, id) = (self.trial.place.guards, self.voucher.to_string());
+        let (guards, id) = (self.trial.axes.guards, self.voucher.to_string());
         let mut reader = DatabaseReader::connect(self.deployment.database_url()).await?;
         let operator = Target::parse(self.deployment.operator_url())?;
         let mut operator = Connection::new(operator, CALL_DEADLINE);

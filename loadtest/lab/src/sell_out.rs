@@ -50,7 +50,7 @@ pub(super) async fn sell(
             () = cancel_at(deadline, &stop) => {}
         }
         left = sale.left().await?;
-        if is_sold_out(left, live.glance().count(Outcome::SoldOut)) {
+        if is_sold_out(left, live.snapshot().count(Outcome::SoldOut)) {
             return Ok(true);
         }
     }

@@ -29,8 +29,8 @@ pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// The plan of a cell that a person watches. A lease is as short as in cells with a fault, so that
 /// a fault outlasts it soon.
-pub fn watched_plan(place: CellAxes, load: &Load, seed: u64) -> CellPlan {
-    let trial = CellSpec::plain(place);
+pub fn watched_plan(axes: CellAxes, load: &Load, seed: u64) -> CellPlan {
+    let trial = CellSpec::plain(axes);
     let plan = CellPlan::of(&CellRequest { trial, default_load: load, seed });
     let mut flags = trial.flags(&plan.load, FaultAction::requirements());
     flags.extend(["--lease-ms".to_owned(), FAULT_LEASE_MS.to_string()]);

@@ -214,7 +214,7 @@ async fn a_load_whose_future_is_dropped_stops() {
     let connections: Vec<_> = (0..plan.connections).map(connect).collect();
     let load = run(&plan, connections, recorded.recorder(), &live);
     let seen = async {
-        while live.glance().total() == 0 {
+        while live.snapshot().total() == 0 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };

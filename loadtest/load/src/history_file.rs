@@ -10,7 +10,7 @@ use crate::history::{Begin, Event, EventObserver, History, Offer, ReadError, Rea
 use crate::plan::Plan;
 
 /// Ids of the orders that each user was told of, by voucher and user.
-pub type Acknowledged = HashMap<u64, HashMap<u64, Vec<u64>>>;
+pub type AcknowledgedOrders = HashMap<u64, HashMap<u64, Vec<u64>>>;
 
 /// A history that is being written.
 #[derive(Debug)]
@@ -65,7 +65,7 @@ impl HistoryFile {
 
     /// Reads back which orders were acknowledged so far; they are what has to be asked for before
     /// the history ends.
-    pub async fn acknowledged(&self) -> Result<Acknowledged> {
+    pub async fn acknowledged(&self) -> Result<AcknowledgedOrders> {
         self.recorder.flush().await;
         let path = self.path.clone();
         blocking(move || acknowledged(&path)).await
@@ -96,9 +96,9 @@ async fn blocking<T: Send + 'static>(
 
 /// Reads the acknowledged orders of a file that is still being written. Besides them only requests
 /// under way are kept.
-fn acknowledged(path: &Path) -> std::result::Result<Acknowledged, ReadError> {
+fn acknowledged(path: &Path) -> std::result::Result<AcknowledgedOrders, ReadError> {
     let mut reader = Reader::open(path)?;
-    let (mut under_way, mut found) = (HashMap::new(), Acknowledged::new());
+    let (mut under_way, mut found) = (HashMap::new(), AcknowledgedOrders::new());
     loop {
         match reader.next_event() {
             Ok(Some(Event::Invoke(invoke))) => {
@@ -145,7 +145,7 @@ mod tests {
         into.record(Event::Fail(ended(0, Some(100)))).await;
         into.record(Event::Ok(ended(2, None))).await;
         let so_far = recorded.acknowledged().await.expect("readable");
-        assert_eq!(so_far, Acknowledged::from([(3, HashMap::from([(7, vec![100])]))]));
+        assert_eq!(so_far, AcknowledgedOrders::from([(3, HashMap::from([(7, vec![100])]))]));
         into.record(Event::Ok(ended(3, Some(101)))).await;
         let so_far = recorded.acknowledged().await.expect("readable");
         assert_eq!(so_far[&3][&7], [100, 101], "and again");

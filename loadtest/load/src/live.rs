@@ -137,7 +137,7 @@ impl LiveFigures {
     }
 
     /// The current figures.
-    pub fn glance(&self) -> LiveSnapshot {
+    pub fn snapshot(&self) -> LiveSnapshot {
         let tally = self.tally();
         let all = tally.all().summary();
         let counts = Outcome::ALL.map(|outcome| tally.by_outcome[outcome as usize].len());

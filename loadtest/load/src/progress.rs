@@ -57,10 +57,10 @@ impl Drop for Progress {
 async fn draw(bar: ProgressBar, live: Arc<LiveFigures>, extent: Extent) {
     loop {
         if let Some(began) = live.began() {
-            let (glance, elapsed) = (live.glance(), began.elapsed());
-            let done = extent.done(glance.total(), elapsed);
+            let (snapshot, elapsed) = (live.snapshot(), began.elapsed());
+            let done = extent.done(snapshot.total(), elapsed);
             bar.set_position(per_mille(done));
-            bar.set_message(figures(&glance, elapsed, done));
+            bar.set_message(figures(&snapshot, elapsed, done));
         }
         tokio::time::sleep(REDRAW_EVERY).await;
     }
@@ -107,26 +107,26 @@ fn per_mille(part: f64) -> u64 {
 }
 
 /// What comes after the bar, and the outcomes on a line of their own.
-fn figures(glance: &LiveSnapshot, elapsed: Duration, done: f64) -> String {
+fn figures(snapshot: &LiveSnapshot, elapsed: Duration, done: f64) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
     if done > 0.0 {
         let _ = write!(text, "{:.0} s to go  ", elapsed.as_secs_f64() * (1.0 - done) / done);
     }
     let millis = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX).max(1);
-    let rate = glance.total().saturating_mul(1000) / millis;
+    let rate = snapshot.total().saturating_mul(1000) / millis;
     // Latencies of seconds need no tenths of milliseconds.
     let decimals = |ms: f64| usize::from(ms < 100.0);
-    let (p50, p99) = (glance.p50_ms, glance.p99_ms);
+    let (p50, p99) = (snapshot.p50_ms, snapshot.p99_ms);
     let (fine, coarse) = (decimals(p50), decimals(p99));
     let _ = write!(text, "{rate}/s  p50 {p50:.fine$} ms  p99 {p99:.coarse$} ms");
-    if let Some(left) = glance.stock {
+    if let Some(left) = snapshot.stock {
         let _ = write!(text, "  {left} left");
     }
-    if glance.waiting > 0 {
-        let _ = write!(text, "  {} waiting", glance.waiting);
+    if snapshot.waiting > 0 {
+        let _ = write!(text, "  {} waiting", snapshot.waiting);
     }
-    let counts = Outcome::ALL.iter().zip(glance.counts).filter(|(_, count)| *count > 0);
+    let counts = Outcome::ALL.iter().zip(snapshot.counts).filter(|(_, count)| *count > 0);
     let outcomes: Vec<String> = counts
         .map(|(outcome, count)| format!("{} {count}", outcome.name().replace('_', " ")))
         .collect();
@@ -140,10 +140,11 @@ mod tests {
     #[test]
     fn the_line_has_rate_outcomes_latency_stock_and_remaining_time() {
         let counts = [100, 0, 900, 0, 0];
-        let glance = LiveSnapshot { counts, p50_ms: 1.5, p99_ms: 20.0, waiting: 3, stock: Some(7) };
+        let snapshot =
+            LiveSnapshot { counts, p50_ms: 1.5, p99_ms: 20.0, waiting: 3, stock: Some(7) };
         let extent = Extent { requests: Some(4000), duration: None };
         let elapsed = Duration::from_secs(2);
-        let line = figures(&glance, elapsed, extent.done(glance.total(), elapsed));
+        let line = figures(&snapshot, elapsed, extent.done(snapshot.total(), elapsed));
         assert_eq!(
             line,
             "6 s to go  500/s  p50 1.5 ms  p99 20.0 ms  7 left  3 waiting\n\

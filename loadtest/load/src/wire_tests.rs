@@ -64,22 +64,22 @@ impl Server {
 }
 
 /// Status, replica, whether a problem, body.
-type Got = (u16, Option<String>, bool, String);
+type WireAnswer = (u16, Option<String>, bool, String);
 
-async fn call(connection: &mut Connection) -> Result<Got, CallError> {
+async fn call(connection: &mut Connection) -> Result<WireAnswer, CallError> {
     connection.request().extend_from_slice(REQUEST);
     let answer = connection.call().await?;
     let body = String::from_utf8(answer.body.to_vec()).expect("text");
     Ok((answer.status, answer.replica.map(str::to_owned), answer.is_problem, body))
 }
 
-async fn called(pieces: &[&[u8]], closes: bool) -> Result<Got, CallError> {
+async fn called(pieces: &[&[u8]], closes: bool) -> Result<WireAnswer, CallError> {
     call(&mut Server::answering(pieces, closes).await.connection()).await
 }
 
 #[tokio::test]
 async fn an_answer_is_read_however_it_is_framed_and_cut() {
-    let body = |got: Result<Got, CallError>| got.expect("an answer").3;
+    let body = |got: Result<WireAnswer, CallError>| got.expect("an answer").3;
     let whole: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
     assert_eq!(body(called(&[whole], false).await), "hello");
     let single: Vec<&[u8]> = whole.chunks(1).collect();

@@ -36,7 +36,7 @@ fn a_verdict_that_changed_is_listed_before_any_figure_and_the_largest_figure_nex
     now[0] = faster(&now[0], 2.0);
     now[1] = faster(&now[1], 0.1);
     now[2] = faster(&now[2], 1.1);
-    now[3] = cell(now[3].place, 5, 0);
+    now[3] = cell(now[3].axes, 5, 0);
     let changes = baseline(story()).compare(&now, None);
     let cells: Vec<CellSpec> = changes.changed.iter().map(|change| change.cell).collect();
     assert_eq!(cells, [now[3].trial(), now[1].trial(), now[0].trial()]);

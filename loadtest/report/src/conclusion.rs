@@ -94,17 +94,17 @@ fn pair(cells: &[CellReport]) -> Option<(&CellReport, Vec<&CellReport>)> {
 
 fn pair_with(lock: Lock, cells: &[CellReport]) -> Option<(&CellReport, Vec<&CellReport>)> {
     let unguarded = |cell: &&CellReport| {
-        let place = cell.place;
+        let axes = cell.axes;
         cell.trial().is_plain()
-            && place.scope == Scope::User
-            && place.guards == Guards::Off
-            && place.replicas > 1
+            && axes.scope == Scope::User
+            && axes.guards == Guards::Off
+            && axes.replicas > 1
     };
-    let weak = cells.iter().filter(unguarded).filter(|cell| cell.place.lock == lock);
-    let weak = weak.max_by_key(|cell| cell.place.replicas)?;
-    let alike = |cell: &&CellReport| cell.place.replicas == weak.place.replicas;
+    let weak = cells.iter().filter(unguarded).filter(|cell| cell.axes.lock == lock);
+    let weak = weak.max_by_key(|cell| cell.axes.replicas)?;
+    let alike = |cell: &&CellReport| cell.axes.replicas == weak.axes.replicas;
     let distributed = cells.iter().filter(unguarded).filter(alike);
-    let distributed: Vec<_> = distributed.filter(|cell| cell.place.lock.is_distributed()).collect();
+    let distributed: Vec<_> = distributed.filter(|cell| cell.axes.lock.is_distributed()).collect();
     (!distributed.is_empty()).then_some((weak, distributed))
 }
 
@@ -115,19 +115,19 @@ fn pair_sentence(cells: &[CellReport]) -> Option<String> {
         return Some(format!(
             "The pair that the comparison is for shows nothing, because the cell \"{}\" is not \
              valid: {}.",
-            cell.place,
+            cell.axes,
             cell.invalid_because.join("; ")
         ));
     }
-    let replicas = in_words(weak.place.replicas);
-    let weakly = match weak.place.lock {
+    let replicas = in_words(weak.axes.replicas);
+    let weakly = match weak.axes.lock {
         Lock::Local => "with JVM-style local locks",
         _ => "without a lock",
     };
     let worst = distributed.iter().max_by_key(|cell| cell.duplicate_users);
     let (twice, still) = (weak.duplicate_users, worst.map_or(0, |cell| cell.duplicate_users));
     let the_lock = match (&distributed[..], worst) {
-        ([_, _, ..], Some(worst)) if still > 0 => format!("the lock {}", worst.place.lock.name()),
+        ([_, _, ..], Some(worst)) if still > 0 => format!("the lock {}", worst.axes.lock.name()),
         ([_, _, ..], _) => format!("each of {} distributed locks", distributed.len()),
         _ => "the distributed lock".to_owned(),
     };
@@ -159,7 +159,7 @@ fn stock_sentence(cells: &[CellReport]) -> Option<String> {
     let all_oversold = weak.oversold > 0 && least.oversold > 0;
     let all_valid = weak.valid && distributed.iter().all(|cell| cell.valid);
     let one = distributed.len() == 1;
-    let neither = match (weak.place.lock, one) {
+    let neither = match (weak.axes.lock, one) {
         (Lock::Local, true) => "Neither lock per user",
         (Lock::Local, false) => "None of these locks per user",
         (_, true) => "Neither the sale without a lock nor that with a lock per user",
@@ -177,7 +177,7 @@ fn stock_sentence(cells: &[CellReport]) -> Option<String> {
 
 /// Where locks per user do not keep to the stock: what does.
 fn way_out_sentence(cells: &[CellReport]) -> Option<String> {
-    let mut per_user = unguarded(cells, Scope::User).filter(|cell| cell.place.lock != Lock::None);
+    let mut per_user = unguarded(cells, Scope::User).filter(|cell| cell.axes.lock != Lock::None);
     let first = per_user.next()?;
     if first.oversold == 0 || per_user.any(|cell| cell.oversold == 0) {
         return None;
@@ -210,21 +210,21 @@ fn way_out_sentence(cells: &[CellReport]) -> Option<String> {
 /// Valid cells of that scope without guards in which nothing else happens.
 fn unguarded(cells: &[CellReport], scope: Scope) -> impl Iterator<Item = &CellReport> {
     cells.iter().filter(move |cell| {
-        let place = cell.place;
+        let axes = cell.axes;
         let plain = cell.valid && cell.trial().is_plain();
-        plain && place.scope == scope && place.guards == Guards::Off
+        plain && axes.scope == scope && axes.guards == Guards::Off
     })
 }
 
 /// The cells of one distributed lock per voucher over several replicas.
 fn distributed_per_voucher(cells: &[CellReport]) -> Vec<&CellReport> {
-    let suits = |cell: &&CellReport| cell.place.lock.is_distributed() && cell.place.replicas > 1;
+    let suits = |cell: &&CellReport| cell.axes.lock.is_distributed() && cell.axes.replicas > 1;
     unguarded(cells, Scope::Voucher).filter(suits).collect()
 }
 
 /// Valid cells with the database's guards on.
 fn guarded(cells: &[CellReport]) -> impl Iterator<Item = &CellReport> {
-    cells.iter().filter(|cell| cell.valid && cell.place.guards == Guards::On)
+    cells.iter().filter(|cell| cell.valid && cell.axes.guards == Guards::On)
 }
 
 /// The slowest and the fastest, if there is any.
@@ -239,13 +239,13 @@ fn voucher_sentence(cells: &[CellReport]) -> Option<String> {
     if let Some(broken) = unguarded.iter().find(|cell| !cell.observed.holds()) {
         return Some(format!(
             "Even one distributed lock per voucher did not hold ({}): {} oversold, {} twice.",
-            broken.place,
+            broken.axes,
             broken.oversold,
             people(broken.duplicate_users)
         ));
     }
     let [slowest, fastest] = rates(&unguarded)?;
-    let replicas = in_words(slowest.place.replicas);
+    let replicas = in_words(slowest.axes.replicas);
     Some(if unguarded.len() == 1 {
         format!(
             "One distributed lock per voucher kept both promises with {replicas} replicas and the \
@@ -258,9 +258,9 @@ fn voucher_sentence(cells: &[CellReport]) -> Option<String> {
              replicas and the database unguarded, at {:.0} ({}) to {:.0} orders/s ({}).",
             unguarded.len(),
             slowest.orders_per_s,
-            slowest.place.lock.name(),
+            slowest.axes.lock.name(),
             fastest.orders_per_s,
-            fastest.place.lock.name()
+            fastest.axes.lock.name()
         )
     })
 }
@@ -288,7 +288,7 @@ fn frozen_sentence(cells: &[CellReport]) -> Option<String> {
 
 /// Said only of several locks.
 fn whatever_the_lock(cells: &[&CellReport]) -> &'static str {
-    let several = cells.windows(2).any(|pair| pair[0].place.lock != pair[1].place.lock);
+    let several = cells.windows(2).any(|pair| pair[0].axes.lock != pair[1].axes.lock);
     if several { ", whatever the lock" } else { "" }
 }
 

@@ -1,4 +1,4 @@
-use loadtest_lab::fixtures::{cell, frozen, place, story};
+use loadtest_lab::fixtures::{axes, cell, frozen, story};
 
 use super::*;
 use crate::tests::matrix_report;
@@ -27,7 +27,7 @@ fn the_first_sentence_is_the_pair_per_user_with_what_was_observed() {
 #[test]
 fn the_first_sentence_changes_if_the_pair_contradicts_its_prediction() {
     let mut cells = story();
-    cells[0] = cell(cells[0].place, 310, 0);
+    cells[0] = cell(cells[0].axes, 310, 0);
     let text = conclusion(&cells);
     let surprise = "Red: local per user, guards off, replicas 3: predicted oversells, duplicates, \
                     observed oversells. The measurement is in doubt: what was predicted did not \
@@ -36,7 +36,7 @@ fn the_first_sentence_changes_if_the_pair_contradicts_its_prediction() {
     assert!(text.ends_with("3 of 4 cells are valid and as predicted, so this comparison fails."));
 
     let mut cells = story();
-    cells[1] = cell(cells[1].place, 290, 4);
+    cells[1] = cell(cells[1].axes, 290, 4);
     let text = conclusion(&cells);
     assert!(text.starts_with("Red: ") && text.contains("to 4 users"), "{text}");
 
@@ -53,7 +53,7 @@ fn the_first_sentence_changes_if_the_pair_contradicts_its_prediction() {
 #[test]
 fn several_distributed_locks_are_summarized_and_a_failing_one_is_named() {
     let mut cells = story();
-    let zookeeper = |scope| place(Lock::Zookeeper, scope, Guards::Off, 3);
+    let zookeeper = |scope| axes(Lock::Zookeeper, scope, Guards::Off, 3);
     cells.push(cell(zookeeper(Scope::User), 250, 0));
     cells.push(CellReport { orders_per_s: 20.0, ..cell(zookeeper(Scope::Voucher), 0, 0) });
     let text = conclusion(&cells);
@@ -62,8 +62,8 @@ fn several_distributed_locks_are_summarized_and_a_failing_one_is_named() {
     assert!(text.contains("per voucher does (20 to 312 orders/s), and so do"), "{text}");
     assert!(text.contains("at 20 (zookeeper) to 312 orders/s (redisson)"), "{text}");
 
-    cells[4] = cell(cells[4].place, 250, 3);
-    cells[5] = cell(cells[5].place, 0, 2);
+    cells[4] = cell(cells[4].axes, 250, 3);
+    cells[5] = cell(cells[5].axes, 0, 2);
     let text = conclusion(&cells);
     assert!(text.starts_with("Red: "), "{text}");
     assert!(text.contains("but with the lock zookeeper they still do so to 3 users"), "{text}");
@@ -90,7 +90,7 @@ fn a_matrix_begins_with_the_result_of_the_pair_or_the_number_of_cells_as_predict
     let first = "While something went wrong all 2 sales kept both promises. With the database's";
     assert!(text.starts_with(first), "the question is answered: {text}");
     assert!(!text.contains("whatever the lock"), "there is one lock: {text}");
-    struck[1].place.lock = Lock::Redisson;
+    struck[1].axes.lock = Lock::Redisson;
     let text = of_matrix(&struck);
     assert_eq!(text.matches("whatever the lock").count(), 2, "{text}");
     struck[1].observed.oversells = true;
@@ -101,7 +101,7 @@ fn a_matrix_begins_with_the_result_of_the_pair_or_the_number_of_cells_as_predict
 #[test]
 fn without_a_local_lock_the_sale_without_any_is_compared() {
     let mut cells = story()[1..].to_vec();
-    cells.push(cell(place(Lock::None, Scope::User, Guards::Off, 3), 818, 647));
+    cells.push(cell(axes(Lock::None, Scope::User, Guards::Off, 3), 818, 647));
     let first = "Without a lock three replicas sell twice to one user (it happened to 647 users), \
                  with the distributed lock they do not (it happened to no user). No lock per user \
                  keeps to the stock; a distributed lock per voucher does (312 orders/s), and so do";
@@ -116,7 +116,7 @@ fn without_a_local_lock_the_sale_without_any_is_compared() {
 
 #[test]
 fn contradicted_predictions_are_listed_before_confirmed_ones() {
-    let guarded = cell(place(Lock::None, Scope::User, Guards::On, 2), 3, 0);
+    let guarded = cell(axes(Lock::None, Scope::User, Guards::On, 2), 3, 0);
     let mut cells = story();
     cells.extend([guarded.clone(), guarded]);
     let first = "Red: none per user, guards on, replicas 2: predicted holds, observed oversells \
@@ -137,7 +137,7 @@ fn a_cell_that_shows_nothing_is_listed_first_unless_one_contradicts_its_predicti
     let first = "Red: none per user, guards on, replicas 3: too little; Far too little. The \
                  measurement is in doubt, not the product: this was no real load. With JVM-style";
     assert!(conclusion(&cells).starts_with(first), "{}", conclusion(&cells));
-    cells.push(cell(place(Lock::None, Scope::User, Guards::On, 2), 3, 0));
+    cells.push(cell(axes(Lock::None, Scope::User, Guards::On, 2), 3, 0));
     assert!(of_matrix(&cells).starts_with("Red: none"), "{}", of_matrix(&cells));
 }
 
@@ -184,10 +184,10 @@ fn the_answer_continues_with_what_keeps_the_stock_where_locks_per_user_do_not() 
     assert_eq!(rest(&answer(&unguarded)), guards_only);
 
     let mut broken = story();
-    broken[2] = cell(broken[2].place, 7, 0);
+    broken[2] = cell(broken[2].axes, 7, 0);
     let but = "a distributed lock per voucher does not always, but the database's guards do";
     assert!(answer(&broken).contains(but), "{}", answer(&broken));
     let mut kept = story();
-    kept[1] = cell(kept[1].place, 0, 0);
+    kept[1] = cell(kept[1].axes, 0, 0);
     assert!(!answer(&kept).contains("No lock per user"), "{}", answer(&kept));
 }

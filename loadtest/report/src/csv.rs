@@ -54,13 +54,13 @@ pub fn csv(cells: &[CellReport]) -> Result<String> {
     let broken = |error: String| Error::Setup(format!("the CSV cannot be written: {error}"));
     let mut writer = csv::Writer::from_writer(Vec::new());
     for cell in cells {
-        let place = cell.place;
+        let axes = cell.axes;
         let ran = Some(cell).filter(|cell| cell.load.is_some());
         let line = Line {
-            lock: place.lock.name(),
-            scope: place.scope.name(),
-            guards: place.guards.name(),
-            replicas: place.replicas,
+            lock: axes.lock.name(),
+            scope: axes.scope.name(),
+            guards: axes.guards.name(),
+            replicas: axes.replicas,
             scenario: cell.scenario.name(),
             fault: cell.fault.map_or("", FaultKind::name),
             predicted: cell.predicted.words(),

@@ -11,8 +11,8 @@ pub fn comparison_line(event: RunEvent<'_>) -> String {
     match event {
         RunEvent::CellFinished { cell, number, total } => {
             let (verdict, _) = verdict(cell);
-            let (place, took_s) = (cell.place, cell.took_s);
-            format!("{number:>3}/{total} {place:<50} {verdict:<12} {took_s:>5.1} s")
+            let (axes, took_s) = (cell.axes, cell.took_s);
+            format!("{number:>3}/{total} {axes:<50} {verdict:<12} {took_s:>5.1} s")
         }
         RunEvent::SeedFinished { bug, attempt } => injected_bugs::line(bug, attempt),
     }

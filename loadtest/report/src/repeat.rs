@@ -139,10 +139,10 @@ fn mode_flag(mode: PurchaseMode) -> Option<Flag> {
 
 fn places(trials: &[CellSpec]) -> Vec<Flag> {
     vec![
-        ("--locks", each(trials, |trial| trial.place.lock, Lock::name)),
-        ("--scopes", each(trials, |trial| trial.place.scope, Scope::name)),
-        ("--guards", each(trials, |trial| trial.place.guards, Guards::name)),
-        ("--replicas", each(trials, |trial| trial.place.replicas, |count| count.to_string())),
+        ("--locks", each(trials, |trial| trial.axes.lock, Lock::name)),
+        ("--scopes", each(trials, |trial| trial.axes.scope, Scope::name)),
+        ("--guards", each(trials, |trial| trial.axes.guards, Guards::name)),
+        ("--replicas", each(trials, |trial| trial.axes.replicas, |count| count.to_string())),
     ]
 }
 

@@ -4,7 +4,7 @@ use loadtest_judge::setting::{Guards, Scope};
 use loadtest_judge::verdict::Rule;
 use loadtest_lab::cell_spec::CellSpec;
 use loadtest_lab::fixtures;
-use loadtest_lab::fixtures::{cell, comparison_of, figures, place, story, verdict_of};
+use loadtest_lab::fixtures::{axes, cell, comparison_of, figures, story, verdict_of};
 use loadtest_lab::lock::Lock;
 use loadtest_lab::predict::Prediction;
 use loadtest_lab::presets::Preset;
@@ -87,10 +87,10 @@ fn the_table_has_one_line_a_cell_and_says_what_each_shows() {
 
 #[test]
 fn each_way_to_fail_is_red_and_has_its_own_word() {
-    let guarded = place(Lock::None, Scope::User, Guards::On, 3);
+    let guarded = axes(Lock::None, Scope::User, Guards::On, 3);
     let broke = cell(guarded, 3, 0);
     assert_eq!(verdict(&broke).0, "BROKEN");
-    let not_shown = cell(place(Lock::None, Scope::User, Guards::Off, 3), 100, 0);
+    let not_shown = cell(axes(Lock::None, Scope::User, Guards::Off, 3), 100, 0);
     assert_eq!(verdict(&not_shown).0, "NOT SHOWN");
     let mut lying = verdict_of(0, 0);
     for finding in &mut lying.findings {
@@ -119,11 +119,11 @@ fn each_way_to_fail_is_red_and_has_its_own_word() {
     assert_eq!(verdict(&dead).0, "INVALID");
     for wrong in [broke, not_shown, lying, idle, dead] {
         assert!(!wrong.ok());
-        let place = wrong.place.to_string();
+        let axes = wrong.axes.to_string();
         let report = report(vec![wrong]);
         assert!(!report.ok);
         let text = report.text(TableFormat::FILE);
-        assert!(text.contains(&format!("✗ {place}: ")), "the reason is printed:\n{text}");
+        assert!(text.contains(&format!("✗ {axes}: ")), "the reason is printed:\n{text}");
     }
 }
 
@@ -149,7 +149,7 @@ fn what_a_cell_is_predicted_to_break_is_not_demanded_but_all_else_is() {
 
 #[test]
 fn a_lost_order_fails_even_a_cell_that_is_predicted_to_break() {
-    let unguarded = place(Lock::None, Scope::User, Guards::Off, 3);
+    let unguarded = axes(Lock::None, Scope::User, Guards::Off, 3);
     let mut verdict = verdict_of(100, 50);
     verdict.lost = 1;
     for finding in &mut verdict.findings {
@@ -163,7 +163,7 @@ fn a_lost_order_fails_even_a_cell_that_is_predicted_to_break() {
 
 #[test]
 fn a_cell_that_an_earlier_run_wrote_is_the_same_cell_again() {
-    let cells = [matrix_report().cells, vec![crate::html::tests::full(story()[0].place)]];
+    let cells = [matrix_report().cells, vec![crate::html::tests::full(story()[0].axes)]];
     for cell in cells.concat() {
         let written = serde_json::to_string(&cell).expect("JSON");
         let read: CellReport = serde_json::from_str(&written).expect("it reads what it writes");

@@ -22,8 +22,8 @@ pub(super) fn summary(cells: &[CellReport], load: &Load, format: TableFormat) ->
     table.load_style(format.style()).force_no_tty().set_header(HEADERS);
     for replicas in REPLICAS {
         for (lock, lives) in LOCKS {
-            let place = CellAxes { lock, scope: Scope::Voucher, guards: Guards::Off, replicas };
-            let is_it = |cell: &&CellReport| cell.valid && cell.trial() == CellSpec::plain(place);
+            let axes = CellAxes { lock, scope: Scope::Voucher, guards: Guards::Off, replicas };
+            let is_it = |cell: &&CellReport| cell.valid && cell.trial() == CellSpec::plain(axes);
             let cell = cells.iter().find(is_it)?;
             table.add_row([
                 format!("{} ({lives})", lock.name()),
@@ -53,13 +53,13 @@ pub(super) fn summary(cells: &[CellReport], load: &Load, format: TableFormat) ->
 
 #[cfg(test)]
 mod tests {
-    use loadtest_lab::fixtures::{cell, place, story};
+    use loadtest_lab::fixtures::{axes, cell, story};
 
     use super::*;
     use crate::tests::{matrix_report, report};
 
     fn four() -> Vec<CellReport> {
-        let of = |lock, replicas| place(lock, Scope::Voucher, Guards::Off, replicas);
+        let of = |lock, replicas| axes(lock, Scope::Voucher, Guards::Off, replicas);
         vec![
             cell(of(Lock::Local, 3), 123, 67),
             cell(of(Lock::Redisson, 3), 0, 0),

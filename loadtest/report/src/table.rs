@@ -112,7 +112,7 @@ pub fn table(cells: &[CellReport], of: TableSubject, format: TableFormat) -> Str
     let mut text: Vec<String> = lines.by_ref().take(2).collect();
     let mut group = None;
     for cell in cells {
-        let this = Some((cell.place.guards, cell.place.scope));
+        let this = Some((cell.axes.guards, cell.axes.scope));
         if group.is_some() && group != this {
             text.push(String::new());
         }
@@ -177,11 +177,11 @@ fn words(prediction: Prediction, layout: Layout) -> String {
 }
 
 fn row(cell: &CellReport, layout: Layout) -> Vec<Cell> {
-    let place = cell.place;
+    let axes = cell.axes;
     let (verdict, colour) = verdict(cell);
     let mut row: Vec<Cell> =
-        [place.lock.name(), place.scope.name(), place.guards.name()].map(Cell::new).into();
-    row.push(Cell::new(place.replicas));
+        [axes.lock.name(), axes.scope.name(), axes.guards.name()].map(Cell::new).into();
+    row.push(Cell::new(axes.replicas));
     row.push(Cell::new(cell.trial().scenario_or_fault().unwrap_or(cell.scenario.name())));
     row.push(Cell::new(words(cell.predicted, layout)));
     if cell.load.is_some() {

@@ -55,7 +55,7 @@ pub(super) async fn run(args: UpArgs) -> Result<bool> {
     let up = UpConfig {
         flavor: private.flavor(),
         program: find_program(private.seckill.as_deref())?,
-        place: CellAxes { lock, scope, guards, replicas },
+        axes: CellAxes { lock, scope, guards, replicas },
         mode,
         zookeeper,
         port,

@@ -238,9 +238,9 @@ impl Tape {
         n: u32,
         answer: impl FnOnce(Completion<'static>) -> Event<'static>,
     ) {
-        let (_, place) = self.places(n);
-        let end = ended(&self.events[place]).expect("it ended").clone();
-        self.events[place] = answer(end);
+        let (_, axes) = self.places(n);
+        let end = ended(&self.events[axes]).expect("it ended").clone();
+        self.events[axes] = answer(end);
     }
 
     pub(crate) fn buys(&mut self, n: u32, order: u64) {
@@ -278,8 +278,8 @@ impl Tape {
 
     /// Puts off an end, so far that nothing of the sale is still under way.
     pub(crate) fn ends_late(&mut self, n: u32, by_ns: u64) {
-        let (_, place) = self.places(n);
-        if let Event::Ok(end) | Event::Fail(end) | Event::Unknown(end) = &mut self.events[place] {
+        let (_, axes) = self.places(n);
+        if let Event::Ok(end) | Event::Fail(end) | Event::Unknown(end) = &mut self.events[axes] {
             end.t += by_ns;
         }
     }

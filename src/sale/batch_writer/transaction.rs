@@ -4,8 +4,8 @@
 //! the stock and COMMIT. All batches lock rows in the same order and the stock row last, so they
 //! cannot deadlock on them. The locks of all callers are checked before each round trip.
 //!
-//! Orders of tickets take three. A blocked transaction is killed by its connection id, which BEGIN
-//! returns first.
+//! A batch of admitted tickets makes three. A blocked transaction is killed by its connection id,
+//! which BEGIN returns first.
 
 use distlock::LostSignal;
 use tokio::time::timeout;
@@ -34,7 +34,7 @@ pub(super) enum BatchError {
 }
 
 /// An open transaction, and whether its orders are inserted.
-type Inserted = (Transaction, Result<(), BatchError>);
+type OpenBatch = (Transaction, Result<(), BatchError>);
 
 impl From<StoreError> for BatchError {
     fn from(error: StoreError) -> Self {
@@ -95,7 +95,7 @@ impl BatchExecutor {
         voucher: VoucherId,
         pending: &[PendingOrder],
         new_orders: &[NewOrder],
-    ) -> Result<Inserted, BatchError> {
+    ) -> Result<OpenBatch, BatchError> {
         tokio::select! {
             biased;
             inserted = self.insert(voucher, pending, new_orders) => Ok(inserted?),
@@ -108,7 +108,7 @@ impl BatchExecutor {
         voucher: VoucherId,
         pending: &[PendingOrder],
         new_orders: &[NewOrder],
-    ) -> Result<Inserted, StoreError> {
+    ) -> Result<OpenBatch, StoreError> {
         let tickets: Option<Vec<AdmittedTicket>> =
             pending.iter().map(|order| order.attempt.admitted).collect();
         if let Some(tickets) = tickets {
@@ -126,7 +126,7 @@ impl BatchExecutor {
         voucher: VoucherId,
         new_orders: &[NewOrder],
         tickets: &[AdmittedTicket],
-    ) -> Result<Inserted, StoreError> {
+    ) -> Result<OpenBatch, StoreError> {
         let mut rows: Vec<_> = new_orders.iter().copied().zip(tickets.iter().copied()).collect();
         rows.sort_unstable_by_key(|(new_order, _)| new_order.user);
         let mut tx = Transaction::open(&self.pool).await?;

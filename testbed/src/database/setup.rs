@@ -12,7 +12,7 @@ use crate::bed_state::BedState;
 use crate::error::{Error, Result};
 use crate::mysql_wire::Login;
 use crate::probe::Probe;
-use crate::process::{Process, Recipe};
+use crate::process::{Process, ProcessSpec};
 
 /// The programs of one flavor.
 pub(crate) struct Server {
@@ -70,14 +70,14 @@ impl Server {
                 .map(OsString::from),
             ),
         }
-        let recipe = Recipe {
+        let process_spec = ProcessSpec {
             name: format!("{name}-install"),
             program: self.installer.clone(),
             args,
             env: vec![],
             probe: Probe::Exit,
         };
-        let installed = Process::start(bed, recipe)?;
+        let installed = Process::start(bed, process_spec)?;
         // It only advertises; what a failure says is in the error.
         fs::remove_file(installed.log_path()).map_err(Error::io("remove a log"))
     }

@@ -10,7 +10,7 @@ use loadtest_measure::error::Result;
 use testbed::{Action, Command, Proxy, Rule, Times};
 
 use super::held_commit::{HeldCommit, OtherPurchases};
-use super::{FaultContext, Link, redis, unseen, until, witness};
+use super::{FaultContext, Link, no_witness, redis, wait_until, witness};
 use crate::cluster::blocking;
 
 /// Longest time for another purchase to take the lock and write: waiters look again after a second.
@@ -66,13 +66,13 @@ async fn cut_renewals(context: &FaultContext<'_>, times: Times) -> Result<(u64, 
     let held = HeldCommit::of_order(context).await?;
     let proxies = context.deployment.proxies(context.schedule.victim, Link::Database);
     let Some(proxy) = proxies.first() else {
-        return Err(unseen("there is no way that could be cut".to_owned()));
+        return Err(no_witness("there is no way that could be cut".to_owned()));
     };
     let next = OtherPurchases::watch(context);
     let arm = |start| proxy.arm(Command::sql(start), Action::CutRequest, times);
     let cuts: Vec<Rule> = LOCK_RENEWALS.into_iter().map(arm).collect();
     let fired = || cuts.iter().map(Rule::fired).sum::<u64>();
-    until("the lock is kept alive", || fired() > 0).await?;
+    wait_until("the lock is kept alive", || fired() > 0).await?;
     let others = held.arrive_after(&next, NEXT_WRITE_TIMEOUT).await?;
     cuts.iter().for_each(Rule::disarm);
     Ok((fired(), others, next.got_lock()))

@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
 use uuid::Uuid;
 
-use super::{FaultContext, unseen, witness};
+use super::{FaultContext, no_witness, witness};
 use crate::seeded_rng::SeededRng;
 
 /// The longest wait before the end, in milliseconds.
@@ -87,7 +87,7 @@ impl AbortingClients {
         attempt: &mut AbortAttempt<'_>,
     ) -> Result<Option<AbortedClient>> {
         let Some(mut stream) = attempt.connect().await else { return Ok(None) };
-        let peer = stream.peer_addr().map_err(|error| unseen(error.to_string()))?;
+        let peer = stream.peer_addr().map_err(|error| no_witness(error.to_string()))?;
         let request = request(self.voucher, user, (peer, key))?;
         let sent_ns = self.clock.now();
         // One that cannot be sent has no answer either, and is not counted as silent.
@@ -191,7 +191,7 @@ fn is_silent(stream: TcpStream) -> bool {
 }
 
 fn request(voucher: u64, user: &User, (attempt, key): (SocketAddr, Uuid)) -> Result<String> {
-    let token = user.authorization.to_str().map_err(|error| unseen(error.to_string()))?;
+    let token = user.authorization.to_str().map_err(|error| no_witness(error.to_string()))?;
     Ok(format!(
         "POST /api/vouchers/{voucher}/orders HTTP/1.1\r\nHost: {attempt}\r\n\
          Authorization: {token}\r\nIdempotency-Key: {key}\r\nContent-Length: 0\r\n\r\n"

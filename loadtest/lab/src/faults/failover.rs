@@ -10,7 +10,7 @@ use loadtest_measure::error::Result;
 use testbed::{Direction, Redis};
 use tokio::time::{Instant, sleep};
 
-use super::{FaultContext, Link, POLL_INTERVAL, WITNESS_TIMEOUT, unseen, until, witness};
+use super::{FaultContext, Link, POLL_INTERVAL, WITNESS_TIMEOUT, no_witness, wait_until, witness};
 use crate::cluster::blocking;
 use crate::lock::ExtraServers;
 
@@ -22,7 +22,7 @@ const REPLICA_LAG: Duration = Duration::from_millis(300);
 pub(super) async fn fail_over(context: &FaultContext<'_>) -> Result<String> {
     let deployment = context.deployment;
     let Some((successor, proxy)) = deployment.follower() else {
-        return Err(unseen("there is no replica to fail over to".to_owned()));
+        return Err(no_witness("there is no replica to fail over to".to_owned()));
     };
     proxy.set_swallowing(Direction::ToClient, true);
     sleep(REPLICA_LAG).await;
@@ -33,7 +33,7 @@ pub(super) async fn fail_over(context: &FaultContext<'_>) -> Result<String> {
         blocking(move || master.command(&["SET", "failover:unheard", "1", "PX", "60000"])).await?;
     }
     // From its first gap on, the replica receives nothing more.
-    until("the replica misses something", || proxy.counts().swallowed_to_client > 0).await?;
+    wait_until("the replica misses something", || proxy.counts().swallowed_to_client > 0).await?;
     let unheard = match holds {
         Some(pattern) => unheard_lock(context, successor, pattern).await?,
         None => format!("{} bytes of its master", proxy.counts().swallowed_to_client),
@@ -44,7 +44,7 @@ pub(super) async fn fail_over(context: &FaultContext<'_>) -> Result<String> {
         successor.promote()?;
         successor.command(&["ROLE"])
     })
-    .map_err(|error| unseen(error.to_string()))?;
+    .map_err(|error| no_witness(error.to_string()))?;
     let role = role.lines().next().unwrap_or_default().trim().to_owned();
     for replica in 0..deployment.replicas().len() {
         if let Some(proxy) = deployment.proxies(replica, Link::Redis).first() {
@@ -67,7 +67,7 @@ async fn unheard_lock(
         let told = tokio::task::block_in_place(|| {
             redis.command(&["EVAL_RO", script, "0", &number.to_string(), pattern])
         });
-        let told = told.map_err(|error| unseen(error.to_string()))?;
+        let told = told.map_err(|error| no_witness(error.to_string()))?;
         Ok::<_, loadtest_measure::error::Error>(told.lines().map(str::to_owned).collect::<Vec<_>>())
     };
     let deadline = Instant::now() + WITNESS_TIMEOUT;
@@ -79,14 +79,14 @@ async fn unheard_lock(
         }
         sleep(POLL_INTERVAL).await;
     }
-    Err(unseen(format!("the replica missed no lock within {WITNESS_TIMEOUT:?}")))
+    Err(no_witness(format!("the replica missed no lock within {WITNESS_TIMEOUT:?}")))
 }
 
 /// The old master comes back as a replica of the new one. Witness: the link between them is up.
 pub(super) async fn follow_the_successor(context: &FaultContext<'_>) -> Result<String> {
     let deployment = context.deployment;
     let Some((successor, _)) = deployment.follower() else {
-        return Err(unseen("there is no replica that could have one of its own".to_owned()));
+        return Err(no_witness("there is no replica that could have one of its own".to_owned()));
     };
     let (old, address) = (deployment.main_redis().clone(), successor.addr());
     blocking(move || {
@@ -102,6 +102,6 @@ pub(super) async fn follow_the_successor(context: &FaultContext<'_>) -> Result<S
         let told = tokio::task::block_in_place(|| old.command(&["INFO", "replication"]));
         told.is_ok_and(|told| told.contains("master_link_status:up"))
     };
-    until("the old master follows the new one", is_up).await?;
+    wait_until("the old master follows the new one", is_up).await?;
     Ok("the old master follows it".to_owned())
 }

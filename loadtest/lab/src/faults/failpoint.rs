@@ -13,7 +13,7 @@ use loadtest_measure::error::Result;
 use tokio::time::sleep;
 
 use super::replicas::victim;
-use super::{FaultContext, unseen, until, witness};
+use super::{FaultContext, no_witness, wait_until, witness};
 use crate::cluster::blocking;
 use crate::lock::Lock;
 use crate::predict::Family;
@@ -74,7 +74,7 @@ pub(super) async fn fail(context: &FaultContext<'_>) -> Result<String> {
     match api::arm_failpoints(&mut connection, armed).await {
         // A replica may end before it has answered; whether it did, its witness says.
         Ok(()) | Err(ApiError::Unreachable { .. }) => {}
-        Err(error) => return Err(unseen(error.to_string())),
+        Err(error) => return Err(no_witness(error.to_string())),
     }
     let said = format!("failpoint {point}");
     let (name, path) = (context.schedule.victim_name(), replica.log_path().to_owned());
@@ -82,7 +82,7 @@ pub(super) async fn fail(context: &FaultContext<'_>) -> Result<String> {
     let has_said = |what: &str| log().contains(&format!("{said}{what}"));
     match deed {
         FailpointAction::Kill => {
-            until(&format!("{name} ends at {point}"), || !replica.is_running()).await?;
+            wait_until(&format!("{name} ends at {point}"), || !replica.is_running()).await?;
             let (ended, pid) = (has_said(": the process ends here"), replica.pid());
             sleep(lasts).await;
             let again = replica.clone();
@@ -91,7 +91,7 @@ pub(super) async fn fail(context: &FaultContext<'_>) -> Result<String> {
             witness(ended && replica.pid() != pid, text)
         }
         FailpointAction::Panic => {
-            until(&format!("{name} panics at {point}"), || has_said(" panic")).await?;
+            wait_until(&format!("{name} panics at {point}"), || has_said(" panic")).await?;
             sleep(lasts).await;
             witness(replica.is_running(), format!("{name} panicked at {point} and went on"))
         }
@@ -99,7 +99,7 @@ pub(super) async fn fail(context: &FaultContext<'_>) -> Result<String> {
             sleep(lasts).await;
             let (stood, asked) = (|| stood_ms(&log(), &said), lasts.as_millis());
             let what = format!("{name} stands still at {point} for {asked} ms");
-            until(&what, || stood().is_some_and(|ms| ms >= asked)).await?;
+            wait_until(&what, || stood().is_some_and(|ms| ms >= asked)).await?;
             let ms = stood().unwrap_or(0);
             witness(ms >= asked, format!("{name} stood still for {ms} ms at {point}"))
         }

@@ -10,7 +10,7 @@ use loadtest_measure::error::Result;
 use testbed::{Action, Command, Proxy, Rule, Times};
 use tokio::time::{Instant, sleep};
 
-use super::{FaultContext, Link, POLL_INTERVAL, unseen, until};
+use super::{FaultContext, Link, POLL_INTERVAL, no_witness, wait_until};
 
 /// Between the write of another and the COMMIT: that write waits for the row.
 const PAUSE_BEFORE_COMMIT: Duration = Duration::from_millis(30);
@@ -35,7 +35,7 @@ impl<'a> HeldCommit<'a> {
     pub(super) async fn of_replica(context: &FaultContext<'a>, replica: usize) -> Result<Self> {
         let proxies = context.deployment.proxies(replica, Link::Database);
         let Some(proxy) = proxies.first() else {
-            return Err(unseen("there is no way on which a COMMIT could be held".to_owned()));
+            return Err(no_witness("there is no way on which a COMMIT could be held".to_owned()));
         };
         let has_written = Arc::new(AtomicBool::new(false));
         let (seen, due) = (has_written.clone(), has_written);
@@ -45,7 +45,7 @@ impl<'a> HeldCommit<'a> {
         }));
         let commit = Command::commit().when(move |_| due.swap(false, Ordering::SeqCst));
         let rule = proxy.arm(commit, Action::HoldRequest, Times::Next(1));
-        until("a COMMIT is held", || rule.fired() > 0).await?;
+        wait_until("a COMMIT is held", || rule.fired() > 0).await?;
         Ok(Self { proxy, rule, _written: written, began: Instant::now() })
     }
 
@@ -79,7 +79,7 @@ impl<'a> HeldCommit<'a> {
     pub(super) async fn arrive(self) -> Result<()> {
         let before = self.proxy.counts().bytes_to_client;
         self.rule.release();
-        until("the COMMIT is answered", || self.proxy.counts().bytes_to_client > before).await
+        wait_until("the COMMIT is answered", || self.proxy.counts().bytes_to_client > before).await
     }
 }
 

@@ -8,7 +8,7 @@ use testbed::{Action, Command, Redis, Rule, Times};
 use tokio::time::{Instant, sleep};
 
 use super::replicas::victim;
-use super::{FaultContext, Link, POLL_INTERVAL, WITNESS_TIMEOUT, unseen, witness};
+use super::{FaultContext, Link, POLL_INTERVAL, WITNESS_TIMEOUT, no_witness, witness};
 use crate::cluster::blocking;
 
 /// Whose key it is and what is left of its lease. ARGV: logical database, key.
@@ -24,7 +24,7 @@ type LockedKey = (String, String);
 pub(super) async fn kill(context: &FaultContext<'_>) -> Result<String> {
     let (victim, deployment) = (victim(context)?, context.deployment);
     let Some(proxy) = deployment.proxies(context.schedule.victim, Link::Redis).first() else {
-        return Err(unseen("there is no way on which an answer could be held".to_owned()));
+        return Err(no_witness("there is no way on which an answer could be held".to_owned()));
     };
     let (redis, number) = (deployment.redis().clone(), deployment.redis_database());
     let deadline = Instant::now() + WITNESS_TIMEOUT;
@@ -38,7 +38,7 @@ pub(super) async fn kill(context: &FaultContext<'_>) -> Result<String> {
         let rules = ["SETNX", "SET"].map(arm);
         while rules.iter().all(|rule| rule.fired() == 0) {
             if Instant::now() >= deadline {
-                return Err(unseen(format!("no lock was taken within {WITNESS_TIMEOUT:?}")));
+                return Err(no_witness(format!("no lock was taken within {WITNESS_TIMEOUT:?}")));
             }
             sleep(POLL_INTERVAL).await;
         }

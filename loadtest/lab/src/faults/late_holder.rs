@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep};
 
 use super::held_commit::{HeldCommit, OtherPurchases};
 use super::replicas::{stands_still, victim};
-use super::{FaultContext, Link, until};
+use super::{FaultContext, Link, wait_until};
 use crate::cluster::blocking;
 
 /// Longest time for a third purchase to take the lock and write; waiters poll every 16 ms. Far
@@ -27,7 +27,7 @@ pub(super) async fn stand_still(context: &FaultContext<'_>) -> Result<String> {
     let replica = victim(context)?;
     let [start, part] = ORDER_INSERT;
     let rules = arm(context, Link::Database, || vec![Command::sql(start).containing(part)]);
-    until("an order is held", || rules.iter().any(|rule| rule.fired() > 0)).await?;
+    wait_until("an order is held", || rules.iter().any(|rule| rule.fired() > 0)).await?;
     let frozen = replica.clone();
     blocking(move || frozen.freeze()).await?;
     let name = context.schedule.victim_name();
@@ -47,7 +47,7 @@ pub(super) async fn release_late(context: &FaultContext<'_>) -> Result<String> {
     // Whichever of them the lock releases with.
     let commands = || ["DEL", "EVALSHA"].map(Command::redis).into();
     let rules = arm(context, Link::Redis, commands);
-    until("a release is held", || rules.iter().any(|rule| rule.fired() > 0)).await?;
+    wait_until("a release is held", || rules.iter().any(|rule| rule.fired() > 0)).await?;
     let began = Instant::now();
     rules.iter().for_each(Rule::disarm);
     sleep(HOLD_PAST_LEASE).await;

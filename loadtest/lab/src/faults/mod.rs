@@ -119,9 +119,9 @@ pub struct FaultContext<'a> {
     pub deployment: &'a Deployment,
     /// Which replica is hit, and how.
     pub schedule: &'a Schedule,
-    /// What its replicas lock with.
+    /// The lock of its replicas.
     pub lock: Lock,
-    /// When they answer.
+    /// Whether a purchase is answered at once or queued.
     pub mode: PurchaseMode,
     /// Clients who are there to hang up.
     pub aborting_clients: &'a AbortingClients,
@@ -200,7 +200,7 @@ impl FaultKind {
         }
     }
 
-    /// All that a cell can have, with the one that only some programs can.
+    /// All that a cell can have. [`Self::Failpoint`] needs a program that was built for it.
     pub fn known() -> impl Iterator<Item = Self> {
         Self::ALL.into_iter().chain([Self::Failpoint])
     }
@@ -244,8 +244,8 @@ impl FaultKind {
         }
     }
 
-    /// Whether it can happen to that lock in that mode, or why not. The mode `queued` is scripts
-    /// itself.
+    /// Whether it can happen to that lock in that mode, or why not. In the mode `queued` every
+    /// admission is a script, whatever the lock.
     pub fn suits(self, lock: Lock, mode: PurchaseMode) -> std::result::Result<(), &'static str> {
         let queued = mode == PurchaseMode::Queued;
         match self {
@@ -285,11 +285,17 @@ impl FaultKind {
             }
             Self::Targeted(targeted) => targeted.requirements(),
             Self::Network(_, link) => FaultRequirements::link(link),
-            _ => FaultRequirements::default(),
+            Self::KillReplica
+            | Self::FreezeReplica
+            | Self::RollingRestart
+            | Self::RestartDatabase
+            | Self::FreezeDatabase
+            | Self::HangUp
+            | Self::Failpoint => FaultRequirements::default(),
         }
     }
 
-    /// Lets it happen and heals it; what was seen of it.
+    /// Injects the fault, heals it, and returns the witness: a sentence with the figures seen.
     pub async fn inject(self, context: &FaultContext<'_>) -> Result<String> {
         match self {
             Self::KillReplica => replicas::kill(context).await,
@@ -331,12 +337,12 @@ impl<'de> Deserialize<'de> for FaultKind {
     }
 }
 
-/// Waits until it is so.
-async fn until(what: &str, mut is_so: impl FnMut() -> bool) -> Result<()> {
+/// Polls a state until it is reached; an error after [`WITNESS_TIMEOUT`].
+async fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) -> Result<()> {
     let deadline = tokio::time::Instant::now() + WITNESS_TIMEOUT;
     while !is_so() {
         if tokio::time::Instant::now() >= deadline {
-            return Err(unseen(format!("not seen within {WITNESS_TIMEOUT:?}: {what}")));
+            return Err(no_witness(format!("not seen within {WITNESS_TIMEOUT:?}: {what}")));
         }
         tokio::time::sleep(POLL_INTERVAL).await;
     }
@@ -345,10 +351,10 @@ async fn until(what: &str, mut is_so: impl FnMut() -> bool) -> Result<()> {
 
 /// The witness, unless the fault did not happen.
 fn witness(happened: bool, text: String) -> Result<String> {
-    if happened { Ok(text) } else { Err(unseen(format!("no witness: {text}"))) }
+    if happened { Ok(text) } else { Err(no_witness(format!("no witness: {text}"))) }
 }
 
-fn unseen(text: String) -> Error {
+fn no_witness(text: String) -> Error {
     Error::Setup(text)
 }
 

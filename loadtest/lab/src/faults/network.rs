@@ -9,7 +9,7 @@ use loadtest_measure::error::Result;
 use testbed::{Counts, Direction, Proxy};
 use tokio::time::{Instant, sleep};
 
-use super::{FaultContext, Link, NetworkFault, unseen, witness};
+use super::{FaultContext, Link, NetworkFault, no_witness, witness};
 
 /// Latency of a slow link, in each direction; the jitter is added.
 const LATENCY: Duration = Duration::from_millis(60);
@@ -80,7 +80,7 @@ pub(super) async fn inject(
     let (deployment, schedule) = (context.deployment, context.schedule);
     let proxies = deployment.proxies(schedule.victim, link);
     if proxies.is_empty() {
-        return Err(unseen("there is no way on which it could happen".to_owned()));
+        return Err(no_witness("there is no way on which it could happen".to_owned()));
     }
     let mut before = total(proxies);
     let half = [Direction::ToClient, Direction::ToServer];

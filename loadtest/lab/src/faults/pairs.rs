@@ -165,8 +165,8 @@ mod tests {
             let all_suit = pairs.iter().flatten().all(|fault| fault.suits(lock, mode).is_ok());
             assert!(all_suit, "{lock:?}");
         }
-        let place = (Lock::SetNx, PurchaseMode::Direct);
-        let drawn: BTreeSet<_> = (0..3000).map(|number| draw(place, number)).collect();
-        assert_eq!(drawn, all(place.0, place.1).collect());
+        let axes = (Lock::SetNx, PurchaseMode::Direct);
+        let drawn: BTreeSet<_> = (0..3000).map(|number| draw(axes, number)).collect();
+        assert_eq!(drawn, all(axes.0, axes.1).collect());
     }
 }

@@ -9,7 +9,7 @@ use loadtest_measure::error::Result;
 use testbed::Replica;
 use tokio::time::{Instant, sleep};
 
-use super::{FaultContext, POLL_INTERVAL, WITNESS_TIMEOUT, replica_name, unseen, witness};
+use super::{FaultContext, POLL_INTERVAL, WITNESS_TIMEOUT, no_witness, replica_name, witness};
 use crate::cluster::blocking;
 
 /// How long a replica may take to drain and end.
@@ -63,7 +63,7 @@ pub(super) async fn restart_all(context: &FaultContext<'_>) -> Result<String> {
         let stopping = replica.clone();
         let status = blocking(move || stopping.stop(EXIT_TIMEOUT)).await?;
         if !status.success() {
-            return Err(unseen(format!("{name} ended with {status}")));
+            return Err(no_witness(format!("{name} ended with {status}")));
         }
         let starting = replica.clone();
         blocking(move || starting.restart()).await?;
@@ -95,13 +95,13 @@ async fn until_in_rotation(context: &FaultContext<'_>, name: &str) -> Result<()>
         }
         sleep(POLL_INTERVAL).await;
     }
-    Err(unseen(format!("{name} was not asked within {WITNESS_TIMEOUT:?} of its restart")))
+    Err(no_witness(format!("{name} was not asked within {WITNESS_TIMEOUT:?} of its restart")))
 }
 
 /// The replica that the schedule names.
 pub(super) fn victim(context: &FaultContext<'_>) -> Result<Arc<Replica>> {
     let victim = context.deployment.replicas().get(context.schedule.victim);
-    victim.cloned().ok_or_else(|| unseen("there is no such replica".to_owned()))
+    victim.cloned().ok_or_else(|| no_witness("there is no such replica".to_owned()))
 }
 
 /// The state of a process as the kernel reports it: `T` is stopped.

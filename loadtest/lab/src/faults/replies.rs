@@ -6,7 +6,7 @@ use std::time::Duration;
 use loadtest_measure::error::Result;
 use testbed::{Action, Command, Rule, Times};
 
-use super::{FaultContext, Link, until, witness};
+use super::{FaultContext, Link, wait_until, witness};
 use crate::cell_axes::PurchaseMode;
 use crate::deployment::Deployment;
 
@@ -17,7 +17,7 @@ const SLOW_WRITES: u64 = 5;
 
 /// Witness: the proxies read the answers to their ends and passed none on.
 pub(super) async fn lose_commit(context: &FaultContext<'_>) -> Result<String> {
-    lose(context, Link::Database, "transactions", || vec![Command::commit()]).await
+    inject_loss(context, Link::Database, "transactions", || vec![Command::commit()]).await
 }
 
 /// Loses answers to the scripts by which locks are taken, renewed and released. A lock on a
@@ -27,10 +27,10 @@ pub(super) async fn lose_script(context: &FaultContext<'_>) -> Result<String> {
     match context.mode {
         PurchaseMode::Direct => {
             let commands = || ["EVALSHA", "EVAL"].map(Command::redis).into();
-            lose(context, Link::Redis, "scripts", commands).await
+            inject_loss(context, Link::Redis, "scripts", commands).await
         }
         PurchaseMode::Queued => {
-            lose(context, Link::Redis, "admissions", || vec![admission()]).await
+            inject_loss(context, Link::Redis, "admissions", || vec![admission()]).await
         }
     }
 }
@@ -71,14 +71,14 @@ pub fn slow_down_some_writes(deployment: &Deployment, (by, one_in): (Duration, u
     }
 }
 
-async fn lose(
+async fn inject_loss(
     context: &FaultContext<'_>,
     link: Link,
     name: &str,
     commands: impl Fn() -> Vec<Command>,
 ) -> Result<String> {
     let deployment = context.deployment;
-    let (action, instead) = loss(context.schedule.variation);
+    let (action, instead) = loss_of(context.schedule.variation);
     let proxies = (0..deployment.replicas().len()).flat_map(|one| deployment.proxies(one, link));
     let arm =
         |proxy: &testbed::Proxy, command| proxy.arm(command, action, Times::Next(LOST_PER_REPLICA));
@@ -87,15 +87,15 @@ async fn lose(
         .flat_map(|proxy| commands().into_iter().map(move |command| arm(proxy, command)))
         .collect();
     let fired = || rules.iter().map(Rule::fired).sum::<u64>();
-    until(&format!("an answer to {name} is lost"), || fired() > 0).await?;
+    wait_until(&format!("an answer to {name} is lost"), || fired() > 0).await?;
     tokio::time::sleep(context.schedule.lasts()).await;
     proxies.for_each(testbed::Proxy::heal);
     let lost = fired();
     witness(lost > 0, format!("{lost} answers to {name} were lost ({instead})"))
 }
 
-/// A kind of loss, and what comes instead of the answer.
-fn loss(variation: u64) -> (Action, &'static str) {
+/// A kind of loss_of, and what comes instead of the answer.
+fn loss_of(variation: u64) -> (Action, &'static str) {
     match variation % 3 {
         0 => (Action::LoseAnswer, "the connections fell silent"),
         1 => (Action::CutAnswer, "the connections were closed instead"),
@@ -109,8 +109,8 @@ mod tests {
 
     #[test]
     fn a_lost_reply_is_named_by_what_replaces_the_answer() {
-        assert_eq!(loss(3), (Action::LoseAnswer, "the connections fell silent"));
-        assert_eq!(loss(4), (Action::CutAnswer, "the connections were closed instead"));
-        assert_eq!(loss(5), (Action::ResetAnswer, "the connections were reset instead"));
+        assert_eq!(loss_of(3), (Action::LoseAnswer, "the connections fell silent"));
+        assert_eq!(loss_of(4), (Action::CutAnswer, "the connections were closed instead"));
+        assert_eq!(loss_of(5), (Action::ResetAnswer, "the connections were reset instead"));
     }
 }

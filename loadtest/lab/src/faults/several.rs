@@ -2,13 +2,13 @@
 
 use loadtest_measure::error::Result;
 
-use super::{FaultContext, unseen};
+use super::{FaultContext, no_witness};
 
 /// Witness: both witnesses.
 pub(super) async fn both(context: &FaultContext<'_>) -> Result<String> {
     let [one, other] = context.schedule.pair;
     if let Some(because) = super::pairs::excluded(one, other) {
-        return Err(unseen(format!("{} and {}: {because}", one.name(), other.name())));
+        return Err(no_witness(format!("{} and {}: {because}", one.name(), other.name())));
     }
     // Boxed, because a fault of this kind would contain itself.
     let (first, second) =

@@ -13,7 +13,7 @@ use super::held_commit::stock_write;
 use super::replicas::{freeze, kill};
 use super::{
     FaultContext, FaultRequirements, Link, POLL_INTERVAL, at_commit, kill_after_set, late_holder,
-    stock, until, witness,
+    stock, wait_until, witness,
 };
 use crate::cluster::blocking;
 
@@ -224,7 +224,7 @@ async fn late_release(context: &FaultContext<'_>) -> Result<String> {
         // Whichever of them the lock releases with.
         let rules: Vec<Rule> = arm("DEL").chain(arm("EVALSHA")).collect();
         let began = Instant::now();
-        until("a release is held", || rules.iter().any(|rule| rule.fired() > 0)).await?;
+        wait_until("a release is held", || rules.iter().any(|rule| rule.fired() > 0)).await?;
         sleep(HOLD_PAST_LEASE).await;
         rules.iter().for_each(Rule::disarm);
         rules.iter().for_each(Rule::release);
@@ -240,7 +240,7 @@ async fn commits_never_arrive(context: &FaultContext<'_>) -> Result<String> {
     };
     let rules: Vec<Rule> = proxies(context, Link::Database).map(arm).collect();
     let fired = || rules.iter().map(Rule::fired).sum::<u64>();
-    until("a COMMIT does not arrive", || fired() > 0).await?;
+    wait_until("a COMMIT does not arrive", || fired() > 0).await?;
     sleep(context.schedule.lasts()).await;
     proxies(context, Link::Database).for_each(Proxy::heal);
     let lost = fired();
@@ -253,7 +253,7 @@ async fn late_commit(context: &FaultContext<'_>) -> Result<String> {
     let arm = |proxy: &Proxy| proxy.arm(Command::commit(), Action::HoldRequest, Times::Next(1));
     let rules: Vec<Rule> = proxies.iter().map(arm).collect();
     let fired = || rules.iter().map(Rule::fired).sum::<u64>();
-    until("a COMMIT is held", || fired() > 0).await?;
+    wait_until("a COMMIT is held", || fired() > 0).await?;
     sleep(HOLD_PAST_ROW_LOCK_WAIT).await;
     let held = fired();
     proxies.iter().for_each(Proxy::heal);
@@ -271,7 +271,7 @@ async fn at_work(
     let proxies = context.deployment.proxies(context.schedule.victim, Link::Database);
     let arm = |proxy: &Proxy| proxy.arm(statement(), Action::HoldRequest, Times::Next(1));
     let rules: Vec<Rule> = proxies.iter().map(arm).collect();
-    until("a statement is held", || rules.iter().any(|rule| rule.fired() > 0)).await?;
+    wait_until("a statement is held", || rules.iter().any(|rule| rule.fired() > 0)).await?;
     let seen = fault.await;
     rules.iter().for_each(Rule::release);
     Ok(format!("{}, with the lock", seen?))

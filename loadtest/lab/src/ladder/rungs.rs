@@ -61,14 +61,14 @@ pub(super) const fn per_user(lock: Lock, guards: Guards) -> CellAxes {
 }
 
 impl RungCell {
-    pub(super) const fn of(place: CellAxes, scenario: Scenario, fault: Option<FaultKind>) -> Self {
-        let trial = CellSpec { place, scenario, fault };
+    pub(super) const fn of(axes: CellAxes, scenario: Scenario, fault: Option<FaultKind>) -> Self {
+        let trial = CellSpec { axes, scenario, fault };
         Self { trial, bug: None, load: None, flags: &[], lasts_ms: None }
     }
 
     /// Work that is shorter than the lease.
-    pub(super) const fn short(place: CellAxes, fault: Option<FaultKind>) -> Self {
-        Self::of(place, Scenario::ShortWork, fault)
+    pub(super) const fn short(axes: CellAxes, fault: Option<FaultKind>) -> Self {
+        Self::of(axes, Scenario::ShortWork, fault)
     }
 
     pub(super) const fn bug(mut self, bug: InjectedBug) -> Self {

@@ -101,7 +101,7 @@ impl Breach {
             Self::Rules(rules) => findings(report, rules).next().is_some(),
             Self::NoPurchase => during.map_or(report.orders, |during| during.all) == 0,
             Self::Starvation => during.is_some_and(|during| {
-                let others = u64::from(report.place.replicas).saturating_sub(1).max(1);
+                let others = u64::from(report.axes.replicas).saturating_sub(1).max(1);
                 (during.all - during.by_victim) / others > STARVATION * during.by_victim
             }),
             Self::Refusals { code, percent } => {

@@ -3,7 +3,7 @@
 use browser::Browser;
 use loadtest_judge::setting::{Guards, Scope};
 use loadtest_lab::cell::CellReport;
-use loadtest_lab::fixtures::{cell, injection_results, place, story};
+use loadtest_lab::fixtures::{axes, cell, injection_results, story};
 use loadtest_lab::injection_results::InjectionResults;
 use loadtest_lab::lock::Lock;
 use serde_json::json;
@@ -34,7 +34,7 @@ fn written(report: Report) -> (TempDir, String) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bug_that_was_not_caught_is_first_and_red_and_many_cells_are_shown_in_brief() {
     let more = (4..).take(MAX_FULL_CELLS).map(|replicas| {
-        let guarded = place(Lock::Redisson, Scope::User, Guards::On, replicas);
+        let guarded = axes(Lock::Redisson, Scope::User, Guards::On, replicas);
         CellReport { valid: true, ..cell(guarded, 0, 0) }
     });
     let (_folder, url) = written(report(story().into_iter().chain(more).collect()));
@@ -68,7 +68,7 @@ async fn a_bug_that_was_not_caught_is_first_and_red_and_many_cells_are_shown_in_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn on_paper_every_cell_and_bug_is_shown_in_full_and_there_are_no_controls() {
-    let (_folder, url) = written(report(vec![full(story()[0].place)]));
+    let (_folder, url) = written(report(vec![full(story()[0].axes)]));
     let browser = Browser::start().await;
     browser.open(&url).await;
     let shown = "return ['.body', '.timeline .bar.held', '#injected-bugs li', '.tools', \
@@ -103,7 +103,7 @@ const COURSE: &str = "return (async () => { const place = document.createElement
 
 #[tokio::test(flavor = "multi_thread")]
 async fn curves_are_scaled_to_the_main_load_and_distinguished_without_colours() {
-    let (_folder, url) = written(report(vec![full(story()[0].place)]));
+    let (_folder, url) = written(report(vec![full(story()[0].axes)]));
     let browser = Browser::start().await;
     browser.open(&url).await;
     let told = browser.run(COURSE).await;

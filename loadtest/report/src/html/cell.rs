@@ -192,7 +192,7 @@ impl Section {
             latency: figures.map(latency).unwrap_or_default(),
             replicas: detail.map(|detail| replicas(&detail.replicas)).unwrap_or_default(),
             timelines: drawn(cell),
-            lock_of: match cell.place.scope {
+            lock_of: match cell.axes.scope {
                 Scope::User => "a user",
                 Scope::Voucher => "the voucher",
             },
@@ -353,7 +353,7 @@ fn drawn(cell: &CellReport) -> Vec<Timeline> {
     let broken = findings.filter(|finding| finding.held == Some(false));
     let faults = cell.round.as_ref().map(|round| &round.faults[..]).unwrap_or_default();
     broken
-        .flat_map(|finding| timelines(finding, cell.place, cell.detail.as_ref(), faults))
+        .flat_map(|finding| timelines(finding, cell.axes, cell.detail.as_ref(), faults))
         .take(MAX_TIMELINES)
         .collect()
 }

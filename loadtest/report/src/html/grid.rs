@@ -156,8 +156,8 @@ impl Grid {
         let plain = || cells.iter().filter(|cell| cell.trial().is_plain());
         let mut locks: Vec<Lock> = Vec::new();
         for cell in plain() {
-            if !locks.contains(&cell.place.lock) {
-                locks.push(cell.place.lock);
+            if !locks.contains(&cell.axes.lock) {
+                locks.push(cell.axes.lock);
             }
         }
         let (corner, spot): (_, fn(&CellReport) -> GridPosition) =
@@ -204,7 +204,7 @@ fn entry<T>(list: &mut Vec<T>, is: impl Fn(&T) -> bool, make: impl FnOnce() -> T
 fn scenarios(cells: &[CellReport]) -> Vec<ScenarioGroup> {
     let mut groups: Vec<ScenarioGroup> = Vec::new();
     for cell in cells {
-        let (trial, place) = (cell.trial(), cell.place);
+        let (trial, axes) = (cell.trial(), cell.axes);
         let (Some(what), Some(does)) = (trial.scenario_or_fault(), trial.description()) else {
             continue;
         };
@@ -220,7 +220,7 @@ fn scenarios(cells: &[CellReport]) -> Vec<ScenarioGroup> {
             |one| one.name == what,
             || ScenarioRow { name: what, does, squares: Vec::new() },
         );
-        let label = format!("{} × {}", place.lock.name(), place.replicas);
+        let label = format!("{} × {}", axes.lock.name(), axes.replicas);
         let label = Some(cell.rung.clone().unwrap_or(label));
         row.squares.push(Square { label, ..Square::of(cell) });
     }
@@ -228,18 +228,18 @@ fn scenarios(cells: &[CellReport]) -> Vec<ScenarioGroup> {
 }
 
 fn group(cell: &CellReport) -> String {
-    format!("{}, {}", guarded(cell.place.guards), scoped(cell.place.scope))
+    format!("{}, {}", guarded(cell.axes.guards), scoped(cell.axes.scope))
 }
 
 fn by_lock(cell: &CellReport) -> GridPosition {
-    let (group, place) = (group(cell), cell.place);
-    [group, place.replicas.to_string(), place.lock.name().to_owned()]
+    let (group, axes) = (group(cell), cell.axes);
+    [group, axes.replicas.to_string(), axes.lock.name().to_owned()]
 }
 
 fn by_place(cell: &CellReport) -> GridPosition {
-    let place = cell.place;
-    let column = format!("{} × {}", scoped(place.scope), place.replicas);
-    [guarded(place.guards).to_owned(), place.lock.name().to_owned(), column]
+    let axes = cell.axes;
+    let column = format!("{} × {}", scoped(axes.scope), axes.replicas);
+    [guarded(axes.guards).to_owned(), axes.lock.name().to_owned(), column]
 }
 
 fn guarded(guards: Guards) -> &'static str {

@@ -7,7 +7,7 @@ use loadtest_lab::cell::CellReport;
 use loadtest_lab::cell_axes::CellAxes;
 use loadtest_lab::cell_spec::CellSpec;
 use loadtest_lab::detail::{Detail, ReplicaWork};
-use loadtest_lab::fixtures::{cell, figures, frozen, injection_results, place, story, verdict_of};
+use loadtest_lab::fixtures::{axes, cell, figures, frozen, injection_results, story, verdict_of};
 use loadtest_lab::injected_bugs::RoundFindings;
 use loadtest_lab::injection_results::InjectionResults;
 use loadtest_lab::lock::Lock;
@@ -72,7 +72,7 @@ fn curved() -> Figures {
 }
 
 /// A cell in which every rule was broken, with as many proofs as the judge keeps.
-pub(crate) fn full(place: CellAxes) -> CellReport {
+pub(crate) fn full(axes: CellAxes) -> CellReport {
     let mut verdict = verdict_of(310, 55);
     for finding in &mut verdict.findings {
         finding.held = Some(false);
@@ -84,7 +84,7 @@ pub(crate) fn full(place: CellAxes) -> CellReport {
         round.faults[0].witness = EVIL.to_owned();
         round
     });
-    CellReport { round, detail, ..CellReport::of(CellSpec::plain(place), 100, curved(), verdict) }
+    CellReport { round, detail, ..CellReport::of(CellSpec::plain(axes), 100, curved(), verdict) }
 }
 
 pub(crate) fn page(cells: Vec<CellReport>) -> String {
@@ -200,13 +200,13 @@ fn injected_bugs_are_shown_if_any_were_and_one_that_was_not_caught_stands_out() 
 #[test]
 fn nothing_that_a_server_says_becomes_markup() {
     let evil = "<img src=x onerror=alert(1)>\"'&";
-    let mut failed = cell(place(Lock::None, Scope::User, Guards::Off, 3), 1, 1);
+    let mut failed = cell(axes(Lock::None, Scope::User, Guards::Off, 3), 1, 1);
     failed.error = Some(evil.to_owned());
     failed.valid = false;
     let mut answered = figures();
     answered.codes = BTreeMap::from([(evil.to_owned(), 7)]);
-    let coded = CellReport::of(CellSpec::plain(failed.place), 100, answered, verdict_of(1, 1));
-    let round = full(failed.place).round;
+    let coded = CellReport::of(CellSpec::plain(failed.axes), 100, answered, verdict_of(1, 1));
+    let round = full(failed.axes).round;
     let html = page(vec![failed, CellReport { detail: Some(detail()), round, ..coded }]);
     assert!(!html.contains("<img"), "{html}");
     assert!(html.contains("&lt;img src=x onerror=alert(1)&gt;"), "{html}");
@@ -218,7 +218,7 @@ fn nothing_that_a_server_says_becomes_markup() {
 
 #[test]
 fn each_kind_of_cell_has_a_mark_and_a_word_of_its_own() {
-    let guarded = place(Lock::None, Scope::User, Guards::On, 3);
+    let guarded = axes(Lock::None, Scope::User, Guards::On, 3);
     let surprise = cell(guarded, 3, 0);
     let invalid = CellReport { valid: false, ..cell(guarded, 0, 0) };
     let of = |cell: &CellReport| CellKind::of(cell);
@@ -254,7 +254,7 @@ fn few_locks_stand_side_by_side_and_many_below_each_other() {
     assert_eq!(squares[1].words, "oversells");
 
     let locks = [Lock::Local, Lock::SetNx, Lock::Redisson, Lock::Fair, Lock::Redlock];
-    let cells = locks.map(|lock| cell(place(lock, Scope::User, Guards::Off, 3), 310, 0));
+    let cells = locks.map(|lock| cell(axes(lock, Scope::User, Guards::Off, 3), 310, 0));
     let grid = Grid::of(&cells);
     assert_eq!((grid.corner, &grid.columns[..]), ("lock", &["lock per user × 3".to_owned()][..]));
     assert_eq!(grid.groups[0].rows.len(), locks.len());
@@ -262,7 +262,7 @@ fn few_locks_stand_side_by_side_and_many_below_each_other() {
 
 #[test]
 fn a_proof_is_drawn_with_user_replica_answer_order_and_times() {
-    let html = page(vec![full(story()[0].place)]);
+    let html = page(vec![full(story()[0].axes)]);
     for words in [
         "The requests that prove it",
         "user 1844674407370955161",
@@ -279,7 +279,7 @@ fn a_proof_is_drawn_with_user_replica_answer_order_and_times() {
 
 #[test]
 fn curves_are_those_of_the_table_and_the_course_marks_where_the_closing_loads_begin() {
-    let cell = full(story()[0].place);
+    let cell = full(story()[0].axes);
     let given = &plots(&page(vec![cell.clone()]))["local-user-off-3"];
     let curves = serde_json::to_value(&cell.load.expect("figures").curves).expect("JSON");
     assert_eq!(given["latency"], curves);
@@ -308,7 +308,7 @@ fn the_page_names_missing_counts_the_builds_and_the_command_that_judges_again() 
 
 #[test]
 fn fifty_cells_that_broke_everything_are_less_than_three_megabytes() {
-    let cells = (1..=50).map(|n| full(place(Lock::None, Scope::User, Guards::On, n))).collect();
+    let cells = (1..=50).map(|n| full(axes(Lock::None, Scope::User, Guards::On, n))).collect();
     let html = page(cells);
     assert!(html.len() < 3_000_000, "{} bytes", html.len());
     assert_eq!(plots(&html).as_object().expect("one a cell").len(), 50);
@@ -351,7 +351,7 @@ fn rules_that_were_expected_to_break_are_distinguished_from_others() {
         }
     }
     let section = |verdict| {
-        let cell = CellReport::of(CellSpec::plain(story()[0].place), 100, figures(), verdict);
+        let cell = CellReport::of(CellSpec::plain(story()[0].axes), 100, figures(), verdict);
         cell::Section::of(&cell, &report(story()))
     };
     let broken: Vec<_> = section(verdict)
@@ -369,7 +369,7 @@ fn each_cell_says_whether_the_generator_was_the_bottleneck() {
     let mut busy = figures();
     busy.cost.machine_share = 0.9;
     let cells = vec![
-        CellReport::of(CellSpec::plain(story()[0].place), 100, busy, verdict_of(310, 55)),
+        CellReport::of(CellSpec::plain(story()[0].axes), 100, busy, verdict_of(310, 55)),
         story().swap_remove(1),
     ];
     let html = page(cells);
@@ -383,12 +383,12 @@ fn each_cell_says_whether_the_generator_was_the_bottleneck() {
 
 #[test]
 fn a_page_of_all_cells_stays_small_and_shows_in_full_those_that_matter() {
-    let place = |replicas| place(Lock::Redisson, Scope::Voucher, Guards::Off, replicas);
-    let safe = |replicas| CellReport { detail: Some(detail()), ..cell(place(replicas), 0, 0) };
+    let axes = |replicas| axes(Lock::Redisson, Scope::Voucher, Guards::Off, replicas);
+    let safe = |replicas| CellReport { detail: Some(detail()), ..cell(axes(replicas), 0, 0) };
     let few = report((1..=3).map(safe).collect());
     assert!(Page::of(&few).cells.iter().all(|section| !section.brief && section.plotted));
     let mut cells: Vec<_> = (1..1500).map(|number| safe(number % 3 + 1)).collect();
-    cells.push(full(place(1)));
+    cells.push(full(axes(1)));
     let many = report(cells);
     let page = Page::of(&many);
     let (told, brief): (Vec<_>, Vec<_>) = page.cells.iter().partition(|section| !section.brief);

@@ -217,7 +217,7 @@ fn question(report: &Report) -> String {
             counted(load.requests_per_user, "request")
         )
     };
-    let mut locks: Vec<Lock> = report.cells.iter().map(|cell| cell.place.lock).collect();
+    let mut locks: Vec<Lock> = report.cells.iter().map(|cell| cell.axes.lock).collect();
     locks.dedup();
     let asked = match locks[..] {
         [Lock::None] => "Is the stock kept to, and does no user buy twice?".to_owned(),

@@ -5,7 +5,7 @@ use loadtest_lab::cell::CellReport;
 use loadtest_lab::cell_axes::Load;
 use loadtest_lab::cell_plan::{CellPlan, CellRequest, Setup};
 use loadtest_lab::cell_spec::CellSpec;
-use loadtest_lab::fixtures::{cell, figures, frozen, place, story, verdict_of};
+use loadtest_lab::fixtures::{axes, cell, figures, frozen, story, verdict_of};
 use loadtest_lab::lock::Lock;
 use loadtest_lab::predict::Scenario;
 use loadtest_load::stats::Figures;
@@ -92,13 +92,13 @@ fn each_cell_shows_its_flags_and_its_load_and_the_default_load_where_it_had_that
 
 #[test]
 fn a_contradicted_prediction_is_named_in_its_square_and_its_section_is_open() {
-    let guarded = place(Lock::None, Scope::User, Guards::On, 3);
+    let guarded = axes(Lock::None, Scope::User, Guards::On, 3);
     let words = |cell: CellReport| {
         let grid = Grid::of(&[cell]);
         grid.groups[0].rows[0].squares[0].as_ref().expect("a square").words.clone()
     };
     assert_eq!(words(cell(guarded, 3, 0)), "surprise: oversells; predicted: holds");
-    let unguarded = place(Lock::None, Scope::User, Guards::Off, 3);
+    let unguarded = axes(Lock::None, Scope::User, Guards::Off, 3);
     assert_eq!(words(cell(unguarded, 0, 0)), "surprise: holds; predicted: oversells, duplicates");
     let mut lost = verdict_of(0, 0);
     for finding in &mut lost.findings {
@@ -110,7 +110,7 @@ fn a_contradicted_prediction_is_named_in_its_square_and_its_section_is_open() {
     assert_eq!(words(lost), "surprise: rule broken: every acknowledged order exists");
     let mut cells = story();
     cells.extend((4..20).map(|replicas| {
-        let guarded = place(Lock::None, Scope::User, Guards::On, replicas);
+        let guarded = axes(Lock::None, Scope::User, Guards::On, replicas);
         CellReport { valid: true, ..cell(guarded, 3, 0) }
     }));
     let html = page(cells);
@@ -120,7 +120,7 @@ fn a_contradicted_prediction_is_named_in_its_square_and_its_section_is_open() {
 
 #[test]
 fn a_round_says_which_figures_are_of_the_main_load_and_which_of_all() {
-    let html = page(vec![full(story()[0].place)]);
+    let html = page(vec![full(story()[0].axes)]);
     let words = html.split_whitespace().collect::<Vec<_>>().join(" ");
     let at = |what: &str| words.find(what).unwrap_or_else(|| panic!("{what} in {words}"));
     let whole = at("<h4>Before, during and after the fault</h4>");

@@ -34,8 +34,8 @@ impl SetupView {
             Fact::new("connections", load.connections),
             Fact::new("extra work under the lock", format!("{} ms", load.work_ms)),
             Fact::new("mode", load.mode.name()),
-            Fact::new("lease", lease(setup, cell.place.lock)),
-            Fact::new("wait for the lock", wait(setup, cell.place.lock)),
+            Fact::new("lease", lease(setup, cell.axes.lock)),
+            Fact::new("wait for the lock", wait(setup, cell.axes.lock)),
             Fact::new("on a lost lock", on_lost(setup)),
             Fact::new("fenced", if setup.has("--fenced") { "yes" } else { "no" }),
         ];

@@ -102,7 +102,7 @@ pub struct Bar {
 /// fault.
 pub fn timelines(
     finding: &RuleFinding,
-    place: CellAxes,
+    axes: CellAxes,
     detail: Option<&Detail>,
     faults: &[FaultRecord],
 ) -> Vec<Timeline> {
@@ -123,7 +123,7 @@ pub fn timelines(
             proofs.take(MAX_DRAWN).map(TimelineSource::of_proof).collect()
         }
     };
-    drawn.into_iter().map(|drawn| drawn.timeline(rule, place, faults)).collect()
+    drawn.into_iter().map(|drawn| drawn.timeline(rule, axes, faults)).collect()
 }
 
 /// What a time line is drawn from.
@@ -161,19 +161,19 @@ impl<'a> TimelineSource<'a> {
         Self { what, requests, first: Some(*first), left_out: *left_out }
     }
 
-    fn timeline(self, rule: &'static str, place: CellAxes, faults: &[FaultRecord]) -> Timeline {
+    fn timeline(self, rule: &'static str, axes: CellAxes, faults: &[FaultRecord]) -> Timeline {
         let Self { what, requests, first, left_out } = self;
         let from_ns = requests.iter().map(|one| one.start_ns).min().unwrap_or(0);
         let ends = requests.iter().map(|one| one.end_ns.unwrap_or(one.start_ns));
         let axis = Axis { from_ns, until_ns: ends.max().unwrap_or(0) };
-        let under_way = || first.is_none().then(|| axis.under_way(requests, place.scope)).flatten();
-        let bar = |one: &ProofRequest| axis.bar(one, place.lock, first == Some(one.n));
+        let under_way = || first.is_none().then(|| axis.under_way(requests, axes.scope)).flatten();
+        let bar = |one: &ProofRequest| axis.bar(one, axes.lock, first == Some(one.n));
         Timeline {
             what,
             rule,
             bars: requests.iter().map(bar).collect(),
             axis: [milliseconds(axis.from_ns), milliseconds(axis.until_ns)],
-            overlap: axis.held_at_once(requests, place.scope).or_else(under_way),
+            overlap: axis.held_at_once(requests, axes.scope).or_else(under_way),
             struck: faults.iter().find_map(|fault| axis.struck(fault)),
             left_out,
         }

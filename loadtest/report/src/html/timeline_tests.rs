@@ -24,10 +24,10 @@ fn timeline(requests: Vec<ProofRequest>) -> Timeline {
 
 fn timeline_of(scope: Scope, requests: Vec<ProofRequest>) -> Timeline {
     let why = "user 7 bought twice".to_owned();
-    TimelineSource::of_proof(&Proof { why, requests }).timeline("", place(scope), &[])
+    TimelineSource::of_proof(&Proof { why, requests }).timeline("", axes(scope), &[])
 }
 
-fn place(scope: Scope) -> CellAxes {
+fn axes(scope: Scope) -> CellAxes {
     CellAxes { lock: Lock::Local, scope, guards: Guards::Off, replicas: 3 }
 }
 
@@ -70,16 +70,16 @@ fn of_the_stock_the_moment_at_which_it_was_exceeded_is_drawn() {
     let requests = vec![first, later];
     let oversell_moment = OversellMoment { units: 100, first: 3, requests, left_out: 5 };
     let mut detail = Detail { oversell_moment: Some(oversell_moment), ..Detail::default() };
-    let [drawn] = &timelines(&finding, place(Scope::User), Some(&detail), &[])[..] else {
+    let [drawn] = &timelines(&finding, axes(Scope::User), Some(&detail), &[])[..] else {
         panic!("one time line")
     };
     let marked: Vec<bool> = drawn.bars.iter().map(|bar| bar.marked).collect();
     assert_eq!((marked, drawn.left_out), (vec![false, true], 5));
     assert!(drawn.what.contains("101 of 100 units") && drawn.what.contains("6 other"));
-    assert!(timelines(&finding, place(Scope::User), None, &[]).is_empty(), "no request, no line");
+    assert!(timelines(&finding, axes(Scope::User), None, &[]).is_empty(), "no request, no line");
     let requests = [request(0, Some(9)), request(4, Some(12))];
     detail.double_sale = Some(DoubleSale { victim: "r2".to_owned(), requests });
-    let [drawn] = &timelines(&finding, place(Scope::User), Some(&detail), &[])[..] else {
+    let [drawn] = &timelines(&finding, axes(Scope::User), Some(&detail), &[])[..] else {
         panic!("one time line")
     };
     assert!(drawn.what.starts_with("r2 stood still") && drawn.overlap.is_some(), "{drawn:?}");
@@ -99,7 +99,7 @@ fn the_time_of_a_fault_is_marked_as_far_as_it_is_on_the_axis() {
             end_ns: end_ms * 1_000_000,
             witness: "r2 was in state T".to_owned(),
         };
-        timelines(&finding, place(Scope::User), Some(&detail), &[fault]).swap_remove(0).struck
+        timelines(&finding, axes(Scope::User), Some(&detail), &[fault]).swap_remove(0).struck
     };
     let struck = drawn(140, 400).expect("it is on the axis");
     assert_eq!(struck.stretch, AxisSpan { from: 20.0, length: 80.0 });
@@ -151,7 +151,7 @@ fn where_no_hold_is_known_the_reason_is_shown_and_none_is_drawn() {
     assert_eq!(held, ["its answer reports no hold", "no answer, so no hold is known"]);
     assert!(drawn.bars.iter().all(|bar| bar.hold.is_none()));
     let proof = Proof { why: "x".to_owned(), requests: vec![answered] };
-    let unlocked = CellAxes { lock: Lock::None, ..place(Scope::User) };
+    let unlocked = CellAxes { lock: Lock::None, ..axes(Scope::User) };
     let drawn = TimelineSource::of_proof(&proof).timeline("", unlocked, &[]);
     assert_eq!(drawn.bars[0].held, "no lock to hold");
 }
