@@ -4,6 +4,7 @@
 //! request's id.
 
 use std::borrow::Cow;
+use std::fmt::Display;
 use std::time::Duration;
 
 use axum::http::header::{ACCEPT_ENCODING, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
@@ -206,17 +207,9 @@ impl From<ApiError> for Problem {
                 Self::new(409, "has_orders", "Voucher was sold", detail)
             }
             E::Refused(refusal) => refused(refusal),
-            E::OutcomeUnknown(order) => {
-                let next = "Ask for the order later, or send this again: it is done once.";
-                outcome_unknown(next, "order_id", &order.to_string())
-            }
-            E::AdmissionUnknown(ticket) => {
-                outcome_unknown("Ask for the ticket later.", "ticket_id", &ticket.to_string())
-            }
-            E::ChangeUnknown(voucher) => {
-                let next = "Read the voucher before you send the change again.";
-                outcome_unknown(next, "voucher_id", &voucher.to_string())
-            }
+            E::OutcomeUnknown(order) => outcome_unknown("order_id", order, ASK_FOR_ORDER),
+            E::AdmissionUnknown(ticket) => outcome_unknown("ticket_id", ticket, ASK_FOR_TICKET),
+            E::ChangeUnknown(voucher) => outcome_unknown("voucher_id", voucher, READ_VOUCHER),
             E::Overloaded => overloaded(),
             E::Internal => {
                 Self::new(500, "internal", "Internal error", "The service failed; see its log.")
@@ -248,10 +241,14 @@ fn too_many_codes(wait: Duration, rate: Rate) -> Problem {
     problem.retry_after(whole_seconds(wait))
 }
 
-fn outcome_unknown(next: &str, field: &'static str, id: &str) -> Problem {
+const ASK_FOR_ORDER: &str = "Ask for the order later, or send this again: it is done once.";
+const ASK_FOR_TICKET: &str = "Ask for the ticket later.";
+const READ_VOUCHER: &str = "Read the voucher before you send the change again.";
+
+fn outcome_unknown(field: &str, id: impl Display, next: &str) -> Problem {
     let detail = format!("A server failed before the outcome was known. {next}");
     let problem = Problem::new(504, "outcome_unknown", "Outcome unknown", detail);
-    problem.with(field, id)
+    problem.with(field, id.to_string())
 }
 
 fn body_encoded() -> Problem {

@@ -44,7 +44,7 @@ pub(crate) struct ProcessSpec {
 /// handle kills the process.
 pub struct Process {
     bed: Arc<BedState>,
-    process_spec: ProcessSpec,
+    spec: ProcessSpec,
     log: PathBuf,
     slot: Arc<Slot>,
 }
@@ -53,7 +53,7 @@ impl Process {
     /// Starts a process and awaits its readiness.
     pub(crate) fn start(bed: &Arc<BedState>, process_spec: ProcessSpec) -> Result<Self> {
         let log = bed.log_folder().join(format!("{}.log", process_spec.name));
-        let process = Self { bed: Arc::clone(bed), process_spec, log, slot: Arc::default() };
+        let process = Self { bed: Arc::clone(bed), spec: process_spec, log, slot: Arc::default() };
         bed.register(&process.slot);
         process.launch()?;
         Ok(process)
@@ -62,7 +62,7 @@ impl Process {
     /// The name of the process, as that of its log.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.process_spec.name
+        &self.spec.name
     }
 
     /// The process id of the last start. It stays after the process has ended.
@@ -176,7 +176,7 @@ impl Process {
         let setpriv = Programs::of_the_system().need("setpriv", "util-linux")?;
         let log = OpenOptions::new().append(true).create(true).mode(0o600).open(&self.log);
         let log = log.map_err(Error::io(format!("open {}", self.log.display())))?;
-        let (stdin, stdout) = if self.process_spec.probe.is_talk() {
+        let (stdin, stdout) = if self.spec.probe.is_talk() {
             (Stdio::piped(), Stdio::piped())
         } else {
             let stdout = log.try_clone().map_err(Error::io("open a log twice"))?;
@@ -185,11 +185,11 @@ impl Process {
         let mut command = Command::new(setpriv);
         command
             .args(["--pdeathsig", "KILL", "--"])
-            .arg(&self.process_spec.program)
-            .args(&self.process_spec.args)
+            .arg(&self.spec.program)
+            .args(&self.spec.args)
             .env_clear()
             .envs(INHERITED_VARIABLES.iter().filter_map(|key| Some((key, std::env::var_os(key)?))))
-            .envs(self.process_spec.env.iter().map(|(key, value)| (key, value)))
+            .envs(self.spec.env.iter().map(|(key, value)| (key, value)))
             .env("TMPDIR", self.bed.temp_folder())
             .env(MARK, self.bed.mark())
             .stdin(stdin)
@@ -205,12 +205,12 @@ impl Process {
         let deadline = Instant::now() + limit;
         loop {
             let log = logs::beginning(&self.log, log_start);
-            let look = self.process_spec.probe.look(self.pid(), &log);
+            let look = self.spec.probe.look(self.pid(), &log);
             // Also after a good look: the answer may have come from another server that had taken
             // the port.
             match self.slot.look()? {
                 Life::Running => {}
-                Life::Ended(status) if self.process_spec.probe.is_exit() && status.success() => {
+                Life::Ended(status) if self.spec.probe.is_exit() && status.success() => {
                     return Ok(());
                 }
                 Life::Ended(status) => {
@@ -257,7 +257,7 @@ impl Process {
     /// An error that says what this process did, or does not do.
     pub(crate) fn failed(&self, reason: String) -> Error {
         let tail = logs::titled_tail(&self.log, logs::ERROR_TAIL_LINES);
-        Error::Failed { name: self.process_spec.name.clone(), reason, tail }
+        Error::Failed { name: self.spec.name.clone(), reason, tail }
     }
 }
 

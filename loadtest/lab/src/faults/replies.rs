@@ -94,7 +94,7 @@ async fn inject_loss(
     witness(lost > 0, format!("{lost} answers to {name} were lost ({instead})"))
 }
 
-/// A kind of loss_of, and what comes instead of the answer.
+/// The action that loses an answer, and what comes instead of the answer.
 fn loss_of(variation: u64) -> (Action, &'static str) {
     match variation % 3 {
         0 => (Action::LoseAnswer, "the connections fell silent"),

@@ -161,19 +161,19 @@ impl<'a> TimelineSource<'a> {
         Self { what, requests, first: Some(*first), left_out: *left_out }
     }
 
-    fn timeline(self, rule: &'static str, axes: CellAxes, faults: &[FaultRecord]) -> Timeline {
+    fn timeline(self, rule: &'static str, cell: CellAxes, faults: &[FaultRecord]) -> Timeline {
         let Self { what, requests, first, left_out } = self;
         let from_ns = requests.iter().map(|one| one.start_ns).min().unwrap_or(0);
         let ends = requests.iter().map(|one| one.end_ns.unwrap_or(one.start_ns));
         let axis = Axis { from_ns, until_ns: ends.max().unwrap_or(0) };
-        let under_way = || first.is_none().then(|| axis.under_way(requests, axes.scope)).flatten();
-        let bar = |one: &ProofRequest| axis.bar(one, axes.lock, first == Some(one.n));
+        let under_way = || first.is_none().then(|| axis.under_way(requests, cell.scope)).flatten();
+        let bar = |one: &ProofRequest| axis.bar(one, cell.lock, first == Some(one.n));
         Timeline {
             what,
             rule,
             bars: requests.iter().map(bar).collect(),
             axis: [milliseconds(axis.from_ns), milliseconds(axis.until_ns)],
-            overlap: axis.held_at_once(requests, axes.scope).or_else(under_way),
+            overlap: axis.held_at_once(requests, cell.scope).or_else(under_way),
             struck: faults.iter().find_map(|fault| axis.struck(fault)),
             left_out,
         }
