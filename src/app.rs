@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
-use distlock::{LockKind, LockOptions, Locks};
+use distlock::{LockKind, LockOptions, Locks, OwnerTag};
 use sqlx::MySqlPool;
 use tokio::net::TcpListener;
 use uuid::Uuid;
@@ -254,7 +254,8 @@ async fn locks(config: &Serve, servers: &Servers) -> anyhow::Result<Locks> {
         injected_bug: config.laboratory.inject_bug,
     };
     let opened = lock::open(spec, endpoints).await;
-    opened.with_context(|| format!("cannot make the lock {}", config.lock))
+    let tagged = opened.map(|locks| locks.with_owner_tag(OwnerTag::of_this_process("seckill")));
+    tagged.with_context(|| format!("cannot make the lock {}", config.lock))
 }
 
 /// The payment provider, if there is one; with `--dev` its secret may be missing.
@@ -289,6 +290,7 @@ async fn housekeeping(
         more: &config.lock_servers,
     };
     let locks = lock::open(spec, endpoints).await.context("cannot make the housekeeper's lock")?;
+    let locks = locks.with_owner_tag(OwnerTag::of_this_process("housekeeping"));
     let orders = Orders::new(servers.side_pool.clone(), tables(config));
     Ok(sale.housekeeping(orders, locks, config.unpaid_timeout_s))
 }

@@ -2,14 +2,17 @@
 
 use std::time::Duration;
 
+use crate::LockHolder;
+
 /// Why a lock was not taken, not kept or not released.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
     /// Another owner held the lock during the whole wait.
     #[error(
-        "the lock was still held by another owner after {} ms{}",
+        "the lock was still held by another owner after {} ms{}{}",
         waited.as_millis(),
-        if *has_no_expiry { ", and has no lease or session that could end" } else { "" }
+        if *has_no_expiry { ", and has no lease or session that could end" } else { "" },
+        holder.as_ref().map(|holder| format!("; last seen: {holder}")).unwrap_or_default()
     )]
     TimedOut {
         /// How long the caller waited.
@@ -18,6 +21,9 @@ pub enum LockError {
         /// them (docs/locks/odd-states.md). No holder of that kind leaves such a key. If its holder
         /// is dead, it stays until an operator deletes it.
         has_no_expiry: bool,
+        /// The holder that was seen last, where the wait was longer than a second and the server
+        /// knows its holder.
+        holder: Option<Box<LockHolder>>,
     },
     /// The lock was lost before the work was done, or before its owner wanted to enter it again.
     #[error("the lock was lost before the work was done")]

@@ -12,6 +12,7 @@ use crate::hold_state::HoldState;
 use crate::keyed::KeyGuard;
 use crate::local_queue_slot::LocalQueueSlot;
 use crate::lock_metrics::LockMetrics;
+use crate::loss_report::LossReport;
 use crate::ownership::OwnershipGuard;
 use crate::watchdog::RenewalRegistration;
 use crate::{Hold, LockError, LossCause, Owner, Release, Token, Validity, failpoint};
@@ -72,16 +73,27 @@ pub(crate) struct HoldResources {
     pub(crate) idempotent: bool,
     pub(crate) metrics: LockMetrics,
     pub(crate) since: Instant,
+    /// Logs why the hold was lost, if it was.
+    pub(crate) loss_report: Option<LossReport>,
 }
 
 impl HoldResources {
+    /// Records the end of the hold, and logs a loss.
+    fn record_end(&mut self) {
+        let (held, loss_cause) = (self.since.elapsed(), self.hold_state.loss_cause());
+        self.metrics.record_hold(held, loss_cause.is_some());
+        if let Some((cause, report)) = loss_cause.zip(self.loss_report.take()) {
+            report.log(cause, held);
+        }
+    }
+
     /// Stops the renewal, frees the lock on the server, then hands it to the next task in the
     /// process.
     async fn release(mut self) -> Result<Release, LockError> {
         drop(self.registration.take());
         // A re-entry that begins now must not join a hold that is about to end.
         drop(self.ownership.take());
-        self.metrics.record_hold(self.since.elapsed(), self.hold_state.is_lost());
+        self.record_end();
         failpoint::reach(failpoint::BEFORE_RELEASE);
         let outcome = self.send_release().await;
         failpoint::reach(failpoint::RELEASE_ANSWERED);
@@ -215,9 +227,9 @@ impl Guard {
     /// freed.
     pub fn leave_to_lease(self) {
         if let GuardKind::Server(hold) = &self.0
-            && let Some(held) = take(&hold.held)
+            && let Some(mut held) = take(&hold.held)
         {
-            held.metrics.record_hold(held.since.elapsed(), held.hold_state.is_lost());
+            held.record_end();
         }
     }
 

@@ -93,6 +93,7 @@ mod flaws;
 mod guarantees;
 mod guard;
 mod hold_state;
+mod holder_reports;
 mod inspector;
 mod keyed;
 #[macro_use]
@@ -104,18 +105,22 @@ mod lease;
 mod local;
 mod local_queue_slot;
 mod lock_metrics;
+mod lock_snapshot;
 #[cfg(feature = "mysql")]
 mod lock_transaction;
 mod locker;
 mod locks;
+mod loss_report;
 mod multi;
 mod multi_hold;
 #[cfg(feature = "mysql")]
 pub mod mysql;
 mod name;
+mod name_rate_limit;
 mod none;
 mod options;
 mod owner;
+mod owner_tag;
 mod ownership;
 mod process_quantum;
 mod read_side;
@@ -161,19 +166,18 @@ pub use fence::{Token, TokenIssuer};
 pub use guarantees::{Fencing, Guarantees, HoldKind, OwnerCheck, RenewalKind, Support, WakeKind};
 pub use guard::{Guard, LostSignal};
 pub use hold_state::LossCause;
-pub use inspector::{
-    ListCursor, LockHolder, LockInspector, LockPage, LockSnapshot, LockState, LockWaiters,
-    RemainingLease,
-};
+pub use inspector::{ListCursor, LockInspector, LockPage};
 pub use kind::{Backend, RedisKeys, UnknownLockKind};
 pub use kinds::{LockKind, guarantees, locker};
 pub use lease::{Lease, Validity};
+pub use lock_snapshot::{LockHolder, LockSnapshot, LockState, LockWaiters, RemainingLease};
 pub use locker::{Acquisition, Hold, Locker, Release, Renewal, RenewalTarget, Renewer, Request};
 pub use locks::Locks;
 pub use multi::Multi;
 pub use name::LockName;
 pub use options::LockOptions;
 pub use owner::Owner;
+pub use owner_tag::OwnerTag;
 pub use registry::Backends;
 pub use synchronizer::{Synchronizer, UnknownSynchronizer};
 pub use wait::{WakeEvent, WakeSignal, WakeStrategy};

@@ -66,7 +66,7 @@ pub(crate) async fn acquire(
     metrics.record_attempt();
     let gave_up = |waited| {
         metrics.record_timeout(waited);
-        LockError::TimedOut { waited, has_no_expiry: false }
+        LockError::TimedOut { waited, has_no_expiry: false, holder: None }
     };
     if wait.is_zero() {
         let Some(key_guard) = keys.try_lock(name) else {

@@ -10,11 +10,11 @@ use uuid::Uuid;
 use crate::attempt::AcquireAttempts;
 use crate::background::BackgroundTasks;
 use crate::error::timeout_as_none;
-use crate::guard::{Guard, HoldResources};
-use crate::hold_state::HoldState;
+use crate::guard::Guard;
+use crate::holder_reports::{HolderReports, REPORT_INTERVAL};
 use crate::keyed::KeyedMutex;
 use crate::local::{self, Local};
-use crate::local_queue_slot::{LocalQueueSlot, LocalQueueTimeout};
+use crate::local_queue_slot::LocalQueueTimeout;
 use crate::lock_metrics::LockMetrics;
 use crate::ownership::OwnershipRegistry;
 use crate::process_quantum::{ProcessQuantum, QueueGuard};
@@ -25,8 +25,11 @@ use crate::wait::AcquireWait;
 use crate::watchdog::Watchdog;
 use crate::{
     Fencing, Guarantees, Hold, Lease, LockError, LockName, LockOptions, Locker, LostSignal, Owner,
-    Request, Support, TokenIssuer, Validity, WakeEvent, WakeKind, failpoint,
+    OwnerTag, Request, TokenIssuer, WakeEvent, WakeKind, failpoint,
 };
+
+mod inspection;
+mod new_guard;
 
 /// The locks of one mechanism. Cheap to clone; clones share the queue inside the process and
 /// the watchdog.
@@ -46,6 +49,9 @@ pub struct Locks {
     background: BackgroundTasks,
     metrics: LockMetrics,
     stuck: StuckKeys,
+    holder_reports: HolderReports,
+    /// What the owners of this process tell people; `None` if nothing.
+    pub(crate) owner_tag: Option<OwnerTag>,
     round_trips: RoundTripEstimator,
     ticker: RuntimeTicker,
 }
@@ -59,6 +65,8 @@ impl Locks {
             local_queue: locker.uses_local_queue().then(KeyedMutex::new),
             local_mutex: Local::mutex_of(&*locker),
             guarantees: locker.guarantees(),
+            holder_reports: HolderReports::new(Arc::clone(&locker)),
+            owner_tag: None,
             locker,
             token_issuer: None,
             watchdog: Watchdog::new(metrics.clone()),
@@ -82,6 +90,13 @@ impl Locks {
     #[must_use]
     pub fn with_token_issuer_of(self, other: &Self) -> Self {
         Self { token_issuer: other.token_issuer.clone(), ..self }
+    }
+
+    /// Adds a tag to the owners of all acquisitions. The inspector, waiters and time-outs show it
+    /// ([`OwnerTag`]). It lengthens what servers store by up to 88 bytes.
+    #[must_use]
+    pub fn with_owner_tag(self, owner_tag: OwnerTag) -> Self {
+        Self { owner_tag: Some(owner_tag), ..self }
     }
 
     /// Removes the queue inside the process, for tests that show what the server alone does.
@@ -147,7 +162,12 @@ impl Locks {
             return local::acquire(mutex, name, options.wait, &self.metrics).await;
         }
         let started = Instant::now();
-        let outcome = self.acquire(owner, name, options, started).await;
+        let acquire = self.acquire(owner, name, options, started);
+        let outcome = if options.wait > REPORT_INTERVAL {
+            self.holder_reports.report_during(name, started, acquire).await
+        } else {
+            acquire.await
+        };
         match &outcome {
             Ok(_) => self.metrics.record_acquisition(started.elapsed()),
             Err(LockError::TimedOut { waited, .. }) => self.metrics.record_timeout(*waited),
@@ -233,8 +253,11 @@ impl Locks {
         started: Instant,
     ) -> Result<Guard, LockError> {
         let deadline = started + options.wait;
-        let timed_out =
-            |has_no_expiry| LockError::TimedOut { waited: started.elapsed(), has_no_expiry };
+        let timed_out = |has_no_expiry| LockError::TimedOut {
+            waited: started.elapsed(),
+            has_no_expiry,
+            holder: None,
+        };
         let key_guard = self
             .enter_local_queue(name, given.as_ref(), deadline)
             .await
@@ -246,7 +269,7 @@ impl Locks {
         loop {
             let request = Request {
                 name: name.clone(),
-                owner: given.clone().unwrap_or_else(|| self.locker.fresh_owner()),
+                owner: given.clone().unwrap_or_else(|| self.fresh_owner()),
                 may_hold: given.is_some(),
                 id: Uuid::new_v4(),
                 lease: options.lease.length(),
@@ -255,7 +278,7 @@ impl Locks {
                 Ok(Some(hold)) => {
                     let key_guard =
                         wait.key_guard.take().map(|key_guard| self.used(key_guard, &request.owner));
-                    return self.guard(hold, key_guard, &request, options).await;
+                    return self.new_guard(hold, key_guard, &request, options).await;
                 }
                 Ok(None) => return Err(timed_out(wait.has_no_expiry)),
                 Err(error) => error,
@@ -272,6 +295,11 @@ impl Locks {
                 return Err(failure);
             }
         }
+    }
+
+    fn fresh_owner(&self) -> Owner {
+        let owner = self.locker.fresh_owner();
+        self.owner_tag.as_ref().map_or_else(|| owner.clone(), |tag| tag.append_to(&owner))
     }
 
     /// One acquisition, from its first attempt to the end of the wait (`None`).
@@ -335,62 +363,6 @@ impl Locks {
             None => timeout_at(deadline, stage.lock(name)).await.map_err(|_| LocalQueueTimeout)?,
         };
         Ok(Some(key_guard))
-    }
-
-    /// Makes the guard. Renewal starts before the caller sees success. A token counts only if it
-    /// arrived within the validity time; a hold whose validity has ended is released.
-    async fn guard(
-        &self,
-        hold: Box<dyn Hold>,
-        key_guard: Option<QueueGuard>,
-        request: &Request,
-        options: &LockOptions,
-    ) -> Result<Guard, LockError> {
-        let since = Instant::now();
-        let until =
-            options.max_hold.map_or(Validity::UNBOUNDED, |most| Validity::until(since + most));
-        let hold_state = HoldState::new(hold.validity().earlier(until), &self.ticker);
-        let registration = match options.lease {
-            Lease::Renewed(_) => hold.renewal_target(),
-            Lease::Fixed(_) => None,
-        }
-        .map(|renewal_target| {
-            self.watchdog.register(renewal_target, Arc::clone(&hold_state), until)
-        });
-        let key_guard = key_guard.map(|key_guard| {
-            LocalQueueSlot::new(key_guard, Arc::clone(&hold_state), &self.background)
-        });
-        let own_token = hold.token();
-        let token_issuer = self.token_issuer.as_ref().filter(|_| own_token.is_none());
-        let key = (request.name.clone(), request.owner.clone());
-        let ownership = token_issuer.map(|(_, all)| all.join(key, Arc::clone(&hold_state)));
-        let shared_token = ownership.as_ref().map(|ownership| ownership.token.clone());
-        let resources = HoldResources {
-            hold,
-            hold_state,
-            registration,
-            key_guard,
-            ownership,
-            idempotent: self.guarantees.idempotent == Support::Yes,
-            metrics: self.metrics.clone(),
-            since,
-        };
-        // From here on the guard cleans up after itself, also if this future is dropped.
-        let (owner, background) = (request.owner.clone(), self.background.clone());
-        let most = options.max_hold.is_some() && self.guarantees.frees_only_its_own();
-        let guard = Guard::new(resources, owner, background, most.then_some(until));
-        let guard = match token_issuer.zip(shared_token) {
-            Some(((token_issuer, _), shared)) if options.fenced => {
-                let token = shared.get(&**token_issuer, &request.name).await?;
-                failpoint::reach(failpoint::TOKEN_ISSUED);
-                guard.with_token(Some(token))
-            }
-            _ => guard.with_token(own_token),
-        };
-        if guard.is_lost() {
-            return Err(LockError::lease_expired(options.lease.length()));
-        }
-        Ok(guard)
     }
 
     /// Waiters of other processes poll: this one must give way regularly.

@@ -208,7 +208,7 @@ impl MultiMember {
         // Some servers of a member may carry the release out later. A member for re-entry keeps its
         // owner.
         if !reentrant.is_yes() {
-            self.request.owner = self.locker.fresh_owner();
+            self.request.owner = self.locker.fresh_owner().tagged_as(&self.request.owner);
         }
         Ok(())
     }

@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
+use crate::OwnerTag;
+
 /// An owner, new for every acquisition: a stale handle can therefore never free its
 /// successor, and no thread or task identity is involved. Re-entry is asked for by passing the
 /// owner of the hold there is ([`Guard::owner`](crate::Guard::owner)). Cheap to clone.
@@ -21,6 +23,11 @@ impl Owner {
     /// An owner in a format that others prescribe. It must not be used twice.
     pub fn from_text(text: impl Into<Arc<str>>) -> Self {
         Self(text.into())
+    }
+
+    /// This owner with the tag of another, which asks now.
+    pub(crate) fn tagged_as(self, other: &Self) -> Self {
+        OwnerTag::find(other.as_str()).map_or_else(|| self.clone(), |tag| tag.append_to(&self))
     }
 
     /// As text, as servers store it.

@@ -6,8 +6,9 @@
 //! another owner. Signals are passed on, and the lock is released after the command has ended.
 
 use std::io;
+use std::path::Path;
 
-use distlock::{Guard, HoldKind, LockOptions, Locks, LossCause, guarantees};
+use distlock::{Guard, HoldKind, LockOptions, Locks, LossCause, OwnerTag, guarantees};
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
 use tokio::signal::unix::{SignalKind, signal};
@@ -87,7 +88,14 @@ async fn open_locks(config: &LockRun) -> Result<Locks, Failure> {
     let spec = LockSpec { kind, lease, fenced, injected_bug: None };
     // A lock that belongs to a session of the server needs no table.
     let make_tables = config.token || guarantees(kind).hold != HoldKind::Session;
-    connect(spec, &config.addresses, make_tables).await
+    let locks = connect(spec, &config.addresses, make_tables).await?;
+    Ok(locks.with_owner_tag(OwnerTag::of_this_process(&program_name(config))))
+}
+
+/// The file name of the command, which tells people what holds the lock.
+fn program_name(config: &LockRun) -> String {
+    let program = config.command.first().map(Path::new).and_then(Path::file_name);
+    program.map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
 async fn take(config: &LockRun, locks: &Locks) -> Result<Guard, Failure> {

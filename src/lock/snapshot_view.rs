@@ -42,6 +42,12 @@ fn holder_as_json(holder: &LockHolder) -> Value {
     json!({
         "id": holder.id,
         "owner": holder.owner,
+        "tag": holder.tag.as_ref().map(|tag| json!({
+            "label": tag.label,
+            "host": tag.host,
+            "process": tag.process,
+            "asked_at_ms": tag.asked_at_ms,
+        })),
         "holds": holder.holds,
         "shares": holder.shares,
         "lease": lease_as_json(holder.lease),
@@ -97,6 +103,7 @@ pub(super) fn waiters(lock: &LockSnapshot) -> String {
 /// One holder in a line.
 pub(super) fn holder(holder: &LockHolder) -> String {
     let mut parts = vec![holder.owner.clone().unwrap_or_else(|| holder.id.clone())];
+    parts.extend(holder.tag.as_ref().map(ToString::to_string));
     if holder.owner.as_ref().is_some_and(|owner| *owner != holder.id) {
         parts.push(format!("as {}", holder.id));
     }

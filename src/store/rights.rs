@@ -278,11 +278,20 @@ mod tests {
 
     use super::*;
 
-    const ALL: [&[RequiredRights]; 4] = [
+    /// Reads of a lock by waiters and losers that name its holder. `deploy/redis.acl` has these
+    /// rights, and no start demands them: without them no holder is named.
+    const HOLDERS: RequiredRights = RequiredRights {
+        keys: "lock:*",
+        channels: "",
+        commands: "TYPE K; STRLEN K; HLEN K; HKEYS K; HSTRLEN K f; LRANGE K 0 0",
+    };
+
+    const ALL: [&[RequiredRights]; 5] = [
         &[SERVER, EVICTION, REPLICATION, ORDER_IDS, LOGIN, LIMITS, REDISSON],
         &REDISSON_LATCHES,
         &[SET_LOCKS, SETNX_LOCKS, FAIR, READ_WRITE],
         &[QUEUE, REQUESTS, STREAMS],
+        &[HOLDERS],
     ];
 
     #[test]

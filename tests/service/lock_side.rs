@@ -1,7 +1,9 @@
 //! What operators see of the locks: metrics of the kind that is in use.
 
 use std::collections::BTreeMap;
+use std::fs;
 
+use distlock::OwnerTag;
 use testbed::{Replica, ReplicaSpec};
 use tokio::task::{block_in_place, spawn_blocking};
 
@@ -12,14 +14,16 @@ use crate::support::{Answer, Place, SECRET, Service, client, eventually, servers
 
 const KIND: &str = "redisson";
 /// Work beyond a third of the lease, when it is renewed.
-const LONG_WAIT_FLAGS: [&str; 7] =
-    ["--lab", "--work-ms", "1300", "--lease-ms", "3000", "--lock-wait-ms", "20000"];
-const NO_WAIT_FLAGS: [&str; 4] = ["--lock-wait-ms", "0", "--lease-ms", "3000"];
+#[rustfmt::skip]
+const LONG_WAIT_FLAGS: [&str; 9] = [
+    "--lock", KIND, "--lab", "--work-ms", "1300", "--lease-ms", "3000", "--lock-wait-ms", "20000",
+];
+const NO_WAIT_FLAGS: [&str; 6] = ["--lock", KIND, "--lock-wait-ms", "0", "--lease-ms", "3000"];
 
 /// A process of its own: other tests of this program have their metrics in common.
 fn replica(place: &Place, flags: &[&str]) -> Replica {
     let spec = ReplicaSpec::new("measured", SECKILL)
-        .args(["serve", "--bind", "127.0.0.1:0", "--drain-delay-ms", "0", "--lock", KIND])
+        .args(["serve", "--bind", "127.0.0.1:0", "--drain-delay-ms", "0"])
         .args(flags.iter().copied())
         .env("DATABASE_URL", &place.database_url)
         .env("REDIS_URL", place.service_redis_url())
@@ -119,4 +123,36 @@ async fn what_the_locks_do_stands_in_the_metrics_by_kind() {
     let short = told.value("distlock_hold_seconds_bucket{le=\"1\"}");
     assert!(short < told.value("distlock_hold_seconds_count{}"), "it was long: {page}");
     assert!(!page.contains("seckill_lock"), "the same twice: {page}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_holder_that_lost_its_lock_logs_why_and_which_owner_has_it_now() {
+    let place = spawn_blocking(Place::fresh).await.expect("a place");
+    let admin = Service::start_at(place.clone(), &["--lock", "lua-release"]).await;
+    let voucher = admin.voucher(10).await;
+    let short = ["--lock", "lua-release", "--lab", "--work-ms", "2000", "--lease-ms", "1000"];
+    let first = replica(&place, &short);
+    let second = replica(&place, &[&short[..5], &["--lease-ms", "9000"]].concat());
+    let redis = RedisSide::connect(&place.redis_url).await;
+    let (lost, next) = tokio::join!(buy_at(first.base_url(), &voucher, 1), async {
+        eventually("the first holds the lock", async || redis.has_lock(1).await).await;
+        eventually("its lease ends", async || !redis.has_lock(1).await).await;
+        buy_at(second.base_url(), &voucher, 1).await
+    });
+    assert_eq!(lost.answer.expect("an answer").problem(503), "lock_lost");
+    assert!(matches!(next.fate(), Fate::Bought(_)), "{}", next.words());
+    let line = async || {
+        let log = fs::read_to_string(first.log_path()).expect("the log");
+        log.lines().find(|line| line.contains("lock was lost")).map(str::to_owned)
+    };
+    eventually("the loss is logged", async || line().await.is_some()).await;
+    let line = line().await.expect("the line");
+    let next = format!("seckill on {}, process {}", tag_host(), second.pid());
+    for part in ["`lua-release` is not renewed; its lease of 1000 ms ended", &next] {
+        assert!(line.contains(part), "no {part} in {line}");
+    }
+}
+
+fn tag_host() -> String {
+    OwnerTag::of_this_process("").host
 }

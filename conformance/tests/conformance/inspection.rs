@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use distlock::{
     Guarantees, Guard, HoldKind, LockError, LockHolder, LockName, LockOptions, LockSnapshot,
-    LockState, LockWaiters, Locks, RemainingLease,
+    LockState, LockWaiters, Locks, OwnerTag, RemainingLease,
 };
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
@@ -29,7 +29,23 @@ pub(crate) const CHECKS: &[Check] = &[
         asked: with_a_lease_on_the_server,
         run: reading_keeps_nothing,
     },
+    Check {
+        name: "inspection_names_the_holder_and_its_process_to_a_waiter_that_times_out",
+        asked: of_servers_that_know_their_holder,
+        run: a_time_out_names_the_holder,
+    },
 ];
+
+/// Of kinds on servers, except those whose transaction is the lock.
+fn of_servers_that_know_their_holder(subject: &Subject) -> Applicability {
+    match of_servers(subject) {
+        Applicability::Yes => Applicability::of_those_that(
+            !is_shown_to_waiters_only(&subject.promise),
+            "shows its holder only while another waits",
+        ),
+        no @ Applicability::No(_) => no,
+    }
+}
 
 /// Of kinds whose leases end by the server's clock.
 fn with_a_lease_on_the_server(subject: &Subject) -> Applicability {
@@ -178,5 +194,29 @@ fn reading_keeps_nothing(arena: &Arena) {
         assert!(taken.elapsed() < SHORT + SLACK, "it was held for {:?}", taken.elapsed());
         drop(guard);
         locks.flush().await;
+    });
+}
+
+fn a_time_out_names_the_holder(arena: &Arena) {
+    arena.run(async || {
+        let (locks, others) = arena.two_locks().await;
+        let locks = locks.with_owner_tag(OwnerTag::of_this_process("the first"));
+        let others = others.with_owner_tag(OwnerTag::of_this_process("the second"));
+        let name = fresh_name();
+        let guard = locks.lock(&name, &arena.options(Duration::ZERO)).await.expect("it is free");
+        for (wait, is_named) in [(Duration::from_millis(900), false), (SHORT, true)] {
+            let refused = others.lock(&name, &arena.options(wait)).await.expect_err("it is held");
+            let sentence = refused.to_string();
+            let LockError::TimedOut { holder, .. } = refused else { panic!("{refused:?}") };
+            assert_eq!(holder.is_some(), is_named, "after {wait:?}: {sentence}");
+            let Some(holder) = holder else { continue };
+            assert!(sentence.contains(&holder.to_string()), "{sentence}");
+            // Some kinds store no owner: then the holder is a connection, or a time.
+            let Some(owner) = &holder.owner else { continue };
+            assert_eq!(owner, guard.owner().as_str());
+            let tag = holder.tag.clone().expect("a tag");
+            assert_eq!((&tag.label[..], tag.process), ("the-first", std::process::id()));
+        }
+        guard.release().await.expect("a release");
     });
 }

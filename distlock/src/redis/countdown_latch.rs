@@ -152,6 +152,7 @@ impl CountdownLatch {
                 return Err(LockError::TimedOut {
                     waited: started.elapsed(),
                     has_no_expiry: false,
+                    holder: None,
                 });
             }
             let told = subscription.get_or_insert_with(|| signals.subscribe(&self.0.channel));

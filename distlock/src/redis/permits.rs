@@ -98,7 +98,11 @@ impl Synchronizers {
         started: Instant,
         wait: Duration,
     ) -> Result<W::Permits, LockError> {
-        let late = || LockError::TimedOut { waited: started.elapsed(), has_no_expiry: false };
+        let late = || LockError::TimedOut {
+            waited: started.elapsed(),
+            has_no_expiry: false,
+            holder: None,
+        };
         let deadline = started + wait;
         let mut pause = None;
         if wait.is_zero() || self.waiters.try_lock(request.name()).is_some() {

@@ -326,7 +326,7 @@ impl Acquisition for RedlockAcquisition {
         // One that says no while most are dead says nothing of the lock.
         if votes.is_answered() && votes.count(Vote::No) + votes.count(Vote::Gone) > 0 {
             // A server may carry that release out much later: it must not free what comes next.
-            self.request.owner = Owner::fresh();
+            self.request.owner = Owner::fresh().tagged_as(&self.request.owner);
             return Ok(None);
         }
         Err(votes.error())

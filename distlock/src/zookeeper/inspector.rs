@@ -10,7 +10,7 @@ use super::session::{RequestError, ZooKeeperSession, deadline};
 use crate::inspector::{CursorPosition, ListCursor, MAX_WAITERS, NO_LOCK_NAME};
 use crate::{
     LockError, LockHolder, LockInspector, LockKind, LockName, LockPage, LockSnapshot, LockState,
-    LockWaiters, RemainingLease, Token, guarantees,
+    LockWaiters, OwnerTag, RemainingLease, Token, guarantees,
 };
 
 pub(crate) struct ZooKeeperInspector {
@@ -74,6 +74,7 @@ impl ZooKeeperInspector {
         let lease = if is_ephemeral { RemainingLease::Session } else { RemainingLease::NoExpiry };
         let owner = (!data.is_empty()).then(|| String::from_utf8_lossy(&data).into_owned());
         Ok(Some(LockHolder {
+            tag: owner.as_deref().and_then(OwnerTag::find),
             owner,
             token: u64::try_from(stat.czxid).ok().map(Token),
             place: is_ephemeral.then(|| format!("session {:#x}", stat.ephemeral_owner)),

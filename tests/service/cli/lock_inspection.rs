@@ -56,6 +56,9 @@ fn a_held_lock_of_every_kind_is_shown_and_waited_for() {
         } else {
             assert_eq!(seen["state"], "held", "{kind}: {seen}");
             assert_eq!(seen["holders"].as_array().map(Vec::len), Some(1), "{kind}: {seen}");
+            let holder = &seen["holders"][0];
+            assert_eq!(holder["owner"].is_null(), holder["tag"].is_null(), "{kind}: {seen}");
+            assert!(holder["tag"].is_null() || holder["tag"]["label"] == "sh", "{kind}: {seen}");
             assert!(busy.stderr.contains("still held by "), "{busy:?}");
         }
         drop(holder);
@@ -197,4 +200,22 @@ fn every_exit_code_of_these_commands_is_in_their_help_and_on_their_page() {
             assert!(page.contains(&format!("\n| {code} |")), "{code} is not in the page");
         }
     }
+}
+
+#[test]
+fn a_waiter_names_the_holder_each_second_and_in_its_time_out() {
+    let bench = Bench::new();
+    let holder = bench.start(&[], HOLD);
+    bench.until_there("held");
+    let refused = bench.run(&["--wait", "2500ms", "--log", "info"], "true");
+    assert_eq!(refused.code, Some(75), "{refused:?}");
+    let lines: Vec<&str> =
+        refused.stderr.lines().filter(|line| line.contains("waits for a held lock")).collect();
+    assert_eq!(lines.len(), 2, "{refused:?}");
+    let process = format!("process {}", holder.id());
+    for part in ["sh on ", &process, "lease ", &bench.name] {
+        assert!(lines.iter().all(|line| line.contains(part)), "no {part} in {lines:?}");
+    }
+    let last = refused.stderr.lines().last().expect("a sentence");
+    assert!(last.contains("last seen: ") && last.contains(&process), "{last}");
 }

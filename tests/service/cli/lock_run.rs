@@ -99,7 +99,7 @@ pub(super) fn until(what: &str, mut holds: impl FnMut() -> bool) {
 pub(super) struct RunningCommand(Option<Child>);
 
 impl RunningCommand {
-    fn id(&self) -> u32 {
+    pub(super) fn id(&self) -> u32 {
         self.0.as_ref().expect("it runs").id()
     }
 
@@ -130,9 +130,17 @@ impl RunningCommand {
     }
 }
 
+/// The command of a run that is killed lives on in a group of its own. So the run is asked first.
 impl Drop for RunningCommand {
     fn drop(&mut self) {
+        if self.0.is_some() {
+            self.signal(Signal::SIGTERM);
+        }
         if let Some(mut child) = self.0.take() {
+            let deadline = Instant::now() + Duration::from_secs(5);
+            while matches!(child.try_wait(), Ok(None)) && Instant::now() < deadline {
+                thread::sleep(Duration::from_millis(5));
+            }
             let _gone = child.kill();
             let _gone = child.wait();
         }
