@@ -6,6 +6,7 @@ mod address;
 mod connections;
 mod dead_letters;
 mod lock_inspection;
+mod lock_run;
 mod locks;
 mod login;
 mod purchase_mode;
@@ -29,7 +30,8 @@ pub use dead_letters::{
 pub use lock_inspection::{
     INSPECTOR_SESSION, KindFilter, LockFree, LockList, LockLs, LockShow, LockWaitFor, NamedLockArgs,
 };
-pub use locks::{LockAddresses, LockCommand, LockRun, LockServers, RedisArgs};
+pub use lock_run::LockRun;
+pub use locks::{LockAddresses, LockCommand, LockServers, RedisArgs};
 pub use login::{LoginFlags, PhoneArgs};
 pub use purchase_mode::PurchaseModeArgs;
 pub use rate_limits::LimitFlags;

@@ -15,7 +15,9 @@ use crate::lock_metrics::LockMetrics;
 use crate::loss_report::LossReport;
 use crate::ownership::OwnershipGuard;
 use crate::watchdog::RenewalRegistration;
-use crate::{Hold, LockError, LossCause, Owner, Release, Token, Validity, failpoint};
+use crate::{
+    Hold, LockError, LossCause, Owner, Release, Renewal, Request, Token, Validity, failpoint,
+};
 
 /// How often a release is tried that was not sent, or has no answer and counts once.
 const RELEASE_ATTEMPTS: u32 = 3;
@@ -114,6 +116,26 @@ impl HoldResources {
             }
         }
         self.hold.release().await
+    }
+
+    /// Renews the hold once more, for `rest`, without a registration that would renew it further.
+    async fn leave_for(mut self, rest: Duration) -> Result<(), LockError> {
+        drop(self.registration.take());
+        drop(self.ownership.take());
+        self.metrics.record_hold(self.since.elapsed(), self.hold_state.is_lost());
+        let target = self.hold.renewal_target();
+        let target = target.ok_or(LockError::Unsupported("a lease that is renewed"))?;
+        let request = Request { lease: rest, ..target.request };
+        let mut pause = RELEASE_RETRY_PAUSE;
+        for _ in 0..RELEASE_ATTEMPTS {
+            match target.renewer.renew(std::slice::from_ref(&request)).await.first() {
+                Some(Renewal::Renewed(_)) => return Ok(()),
+                Some(Renewal::Lost) => return Err(LockError::Lost),
+                Some(Renewal::Unknown) | None => sleep(pause).await,
+            }
+            pause *= 2;
+        }
+        Err(LockError::Backend("no answer to the last renewal".into()))
     }
 
     /// What was never sent may be, also where a second one counts twice.
@@ -231,6 +253,20 @@ impl Guard {
         {
             held.record_end();
         }
+    }
+
+    /// Ends the renewal and leaves the lock to its server for `rest` at least; a lease that ends
+    /// later stays. For a holder that is done and keeps other owners out for longer.
+    ///
+    /// A session that holds the lock ends with its process, whatever `rest` is. Fails with
+    /// [`LockError::Unsupported`] for a hold that cannot be renewed, with [`LockError::Lost`], or
+    /// with [`LockError::Backend`] without an answer; the lock is left to its lease then.
+    pub async fn leave_for(self, rest: Duration) -> Result<(), LockError> {
+        let GuardKind::Server(served) = &self.0 else {
+            return Err(LockError::Unsupported("a lease"));
+        };
+        let held = take(&served.held).ok_or(LockError::Lost)?;
+        held.leave_for(rest).await
     }
 
     /// `None` if nothing can end the lock.

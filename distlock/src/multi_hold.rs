@@ -87,12 +87,15 @@ struct MultiRenewer {
 #[async_trait]
 impl Renewer for MultiRenewer {
     async fn renew(&self, holds: &[Request]) -> Vec<Renewal> {
+        let least = holds.iter().map(|hold| hold.lease).max().unwrap_or_default();
         let mut renewals = JoinSet::new();
         let mut members = Vec::new();
         for (validity, renewal_target) in &self.members {
             match renewal_target.clone() {
                 None => members.push(Renewal::Renewed(*validity)),
-                Some(RenewalTarget { renewer, request }) => {
+                Some(RenewalTarget { renewer, mut request }) => {
+                    // Longer than the member's own if the hold is left to its servers.
+                    request.lease = request.lease.max(least);
                     renewals.spawn(async move { renewer.renew(&[request]).await });
                 }
             }

@@ -1,6 +1,5 @@
-//! Flags of locks and their servers, for `seckill serve` and `seckill lock run`.
+//! Flags of locks and their servers, for `seckill serve` and the commands of `seckill lock`.
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -12,6 +11,7 @@ use distlock::{
 
 use super::Address;
 use super::lock_inspection::{LockFree, LockLs, LockShow, LockWaitFor};
+use super::lock_run::LockRun;
 use crate::store;
 
 /// How to connect to any Redis, besides its address.
@@ -265,102 +265,6 @@ pub enum LockCommand {
     WaitFor(Box<LockWaitFor>),
 }
 
-const RUN_HELP: &str = "\
-The command runs in a process group of its own, in the foreground of the terminal if there is \
-one. Ctrl-Z has no effect there: a stopped command would hold the lock for nothing. SIGTERM, \
-SIGINT, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to the group.
-
-If the lock is lost or about to expire, the group gets SIGTERM, and SIGKILL after the grace. That \
-is before the server grants the lock to another owner, unless the server itself took it away. A \
-`seckill lock run` that is killed (SIGKILL) or stopped cannot end its command: another owner gets \
-the lock after the lease, while the command still runs. Where that must do no harm, check the token.
-
-Exit codes:
-  that of the command, or 128+n if signal n ended it, or this program while it waited
-  2    bad usage; the command did not run
-  69   the lock's server cannot be reached, or failed; the command did not run
-  71   this machine failed: the command could not be started or watched
-  75   another owner held the lock for longer than --wait; the command did not run
-  76   the lock was lost; the command was ended
-  78   the lock's server answers, and a retry does not help: it denies access (such as for a
-       wrong password), it may evict locks, or the name belongs to a lock of another kind;
-       the command did not run
-  126  the command cannot be executed
-  127  there is no such command
-A command may use the same numbers. With its own codes from 2 to 127 this program writes a line to \
-stderr that begins with `seckill: `; with those of the command it does not.
-
-The lock is released when the command ends. Processes that it leaves in the background run on \
-without the lock. flock(1) differs: it keeps the lock until all of them have closed its file.
-
-Example:
-  seckill lock run --name nightly-report --wait 0 -- ./report.sh";
-
-/// `seckill lock run`.
-#[derive(Debug, Args)]
-#[command(after_help = RUN_HELP)]
-pub struct LockRun {
-    /// Kind of the lock. All users of a name must use the same kind: two kinds do not always
-    /// exclude each other. `seckill locks` compares them.
-    #[arg(long, default_value = "redisson", value_parser = shared_kind())]
-    pub kind: LockKind,
-    /// Name of the lock: 1 to 512 bytes.
-    #[arg(long, value_parser = lock_name)]
-    pub name: LockName,
-    /// How long to wait for the lock, with its unit, such as 500ms, 10s or 1h; 0 fails at once.
-    /// From 100ms on, kinds that poll share the lock fairly between processes.
-    #[arg(long, default_value = "10s", value_parser = wait, allow_hyphen_values = true)]
-    pub wait: Duration,
-    /// How long the lock outlives a dead holder, from 100ms on. Kinds without renewal are lost
-    /// after this time although the command still runs: choose it longer than the command for them.
-    #[arg(long, default_value = "30s", value_parser = lease, allow_hyphen_values = true)]
-    pub lease: Duration,
-    /// Time between SIGTERM and SIGKILL if the lock is lost, at most half of the lease. Raise it
-    /// for a command that needs longer to clean up [default: a fifth of the lease, at most 5s]
-    #[arg(long, value_parser = grace, allow_hyphen_values = true)]
-    pub grace: Option<Duration>,
-    /// Put the fencing token into the command's environment as `LOCK_TOKEN`, for servers that check
-    /// it.
-    #[arg(long)]
-    pub token: bool,
-    /// The command and its arguments.
-    #[arg(last = true, required = true, value_name = "COMMAND")]
-    pub command: Vec<OsString>,
-    /// Where the lock is.
-    #[command(flatten)]
-    pub addresses: LockAddresses,
-}
-
-impl LockRun {
-    /// Refuses combinations of flags that make no sense; the error is a sentence.
-    pub fn check(&self) -> Result<(), String> {
-        let kind = self.kind;
-        self.addresses.check(kind, self.lease, self.needs_database())?;
-        if self.token {
-            check_fencing("--token", kind)?;
-            let no_database = Address::is_missing(self.addresses.database_url.as_ref());
-            if guarantees(kind).fencing == Fencing::Optional && no_database {
-                let whose = "its tokens come from the database";
-                return Err(format!("--token of {kind} needs --database-url: {whose}"));
-            }
-        }
-        if self.grace() > self.lease / 2 {
-            return Err("--grace must be at most half of --lease".to_owned());
-        }
-        Ok(())
-    }
-
-    /// Whether the database holds the lock, or makes its tokens.
-    pub fn needs_database(&self) -> bool {
-        self.kind.backend() == Backend::MySql || self.token
-    }
-
-    /// How long the command has between SIGTERM and SIGKILL.
-    pub fn grace(&self) -> Duration {
-        self.grace.unwrap_or_else(|| (self.lease / 5).min(Duration::from_secs(5)))
-    }
-}
-
 /// `none`, `2`, `majority:2` or `all:2`.
 fn replication(text: &str) -> Result<Replication, String> {
     let count = |text: &str| text.parse().ok().filter(|count| (1..=100).contains(count));
@@ -382,16 +286,8 @@ pub(super) fn wait(text: &str) -> Result<Duration, String> {
     between(text, Duration::ZERO, LockOptions::MAX)
 }
 
-fn lease(text: &str) -> Result<Duration, String> {
-    between(text, Duration::from_millis(100), LockOptions::MAX)
-}
-
-fn grace(text: &str) -> Result<Duration, String> {
-    between(text, Duration::ZERO, LockOptions::MAX / 2)
-}
-
-/// A duration such as `1h 30m`.
-fn between(text: &str, least: Duration, most: Duration) -> Result<Duration, String> {
+/// Parses a duration such as `1h 30m`, within these bounds.
+pub(super) fn between(text: &str, least: Duration, most: Duration) -> Result<Duration, String> {
     let duration = humantime::parse_duration(text).ok();
     duration.filter(|duration| (least..=most).contains(duration)).ok_or_else(|| {
         let [least, most] = [least, most].map(humantime::format_duration);

@@ -16,6 +16,8 @@ pub(super) const TIMED_OUT: u8 = 75;
 pub(super) const LOST: u8 = 76;
 /// The server answers and refuses; a retry does not help (`EX_CONFIG`).
 pub(super) const UNUSABLE: u8 = 78;
+/// The command ran within its window. No number of sysexits.h: that list ends with 78.
+pub(super) const RAN_ALREADY: u8 = 79;
 
 /// Why a command did not do its work, or ended early.
 #[derive(Debug)]

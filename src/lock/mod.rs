@@ -10,6 +10,7 @@ mod held_list;
 mod list;
 mod process_group;
 mod run;
+mod run_window;
 mod show;
 mod snapshot_view;
 mod supervisor;

@@ -16,8 +16,10 @@ use tokio::sync::mpsc;
 
 use super::LockSpec;
 use super::connect::connect;
-use super::failure::{BAD_USAGE, Failure, LOST, SERVER_FAILED, ended};
+use super::failure::{BAD_USAGE, Failure, LOST, RAN_ALREADY, SERVER_FAILED, TIMED_OUT, ended};
 use super::process_group::{ProcessGroup, exit_code};
+use super::run_window::RunWindow;
+use super::snapshot_view as view;
 use super::supervisor::LockSupervisor;
 use crate::config::LockRun;
 
@@ -41,7 +43,14 @@ const FORWARDED_SIGNALS: [Signal; 7] = [
 
 /// Runs the command. Returns the exit code, and the line for stderr if there is one.
 pub async fn run(config: &LockRun) -> (u8, Option<String>) {
-    ended(locked(config).await)
+    match (ended(locked(config).await), config.skip_exit_code) {
+        ((TIMED_OUT | RAN_ALREADY, Some(reason)), Some(0)) => {
+            tracing::info!(reason, "skipped the command");
+            (0, None)
+        }
+        ((TIMED_OUT | RAN_ALREADY, reason @ Some(_)), Some(code)) => (code, reason),
+        (ended, _) => ended,
+    }
 }
 
 async fn locked(config: &LockRun) -> Result<u8, Failure> {
@@ -49,8 +58,9 @@ async fn locked(config: &LockRun) -> Result<u8, Failure> {
     let mut signals = Signals::listen().map_err(|error| {
         Failure::new(SYSTEM_FAILED, format!("cannot listen for signals: {error}"))
     })?;
-    let locks = tokio::select! {
-        locks = open_locks(config) => locks?,
+    let opened = async { Ok((open_locks(config).await?, RunWindow::open(config).await?)) };
+    let (locks, window) = tokio::select! {
+        opened = opened => opened?,
         signal = signals.next_end() => return Ok(code_of(signal)),
     };
     let taken = tokio::select! {
@@ -68,14 +78,40 @@ async fn locked(config: &LockRun) -> Result<u8, Failure> {
         }
     };
     let outcome = match LockSupervisor::new(guard, config.lease, config.grace()).await {
-        Ok(supervisor) => {
-            let outcome = under_lock(config, &supervisor, &mut signals).await;
-            supervisor.release().await;
-            outcome
-        }
+        Ok(supervisor) => in_window(config, window, supervisor, &mut signals).await,
         Err(error) => Err(Failure::new(SERVER_FAILED, format!("{}: {error}", config.name))),
     };
     locks.flush().await;
+    outcome
+}
+
+/// Runs the command unless it ran within the window, and releases the lock.
+async fn in_window(
+    config: &LockRun,
+    window: Option<RunWindow>,
+    supervisor: LockSupervisor,
+    signals: &mut Signals,
+) -> Result<u8, Failure> {
+    let began = match &window {
+        Some(window) => window.begin().await,
+        None => Ok(()),
+    };
+    if let Err(failure) = began {
+        supervisor.release().await;
+        return Err(failure);
+    }
+    let outcome = under_lock(config, &supervisor, signals).await;
+    let has_failed = match &outcome {
+        Ok(code) => *code != 0,
+        Err(failure) => failure.code != LOST,
+    };
+    if let Some(window) = window.filter(|_| has_failed) {
+        window.withdraw().await;
+    }
+    match config.at_least_for.filter(|_| matches!(outcome, Ok(0))) {
+        Some(least_hold) => supervisor.leave_for(least_hold).await,
+        None => supervisor.release().await,
+    }
     outcome
 }
 
@@ -100,9 +136,24 @@ fn program_name(config: &LockRun) -> String {
 
 async fn take(config: &LockRun, locks: &Locks) -> Result<Guard, Failure> {
     let lease = guarantees(config.kind).lease(config.lease);
-    let options = LockOptions { fenced: config.token, ..LockOptions::new(config.wait, lease) };
-    let taken = locks.lock(&config.name, &options).await;
-    taken.map_err(|error| Failure::about(&config.name, &error))
+    let options = LockOptions::new(config.longest_wait(), lease);
+    let options = LockOptions { fenced: config.token, ..options };
+    match locks.lock(&config.name, &options).await {
+        Ok(guard) => Ok(guard),
+        Err(error) => {
+            let failure = Failure::about(&config.name, &error);
+            let is_held = failure.code == TIMED_OUT;
+            let holder = if is_held { name_holder(config, locks).await } else { None };
+            let holder = holder.map(|holder| format!(" ({holder})")).unwrap_or_default();
+            Err(Failure { sentence: failure.sentence + &holder, ..failure })
+        }
+    }
+}
+
+/// The first holder, as far as the server knows it.
+async fn name_holder(config: &LockRun, locks: &Locks) -> Option<String> {
+    let lock = locks.inspect(&config.name).await.ok()?;
+    lock.state.holders().first().map(view::holder)
 }
 
 /// The exit code for a command that could not be started: the machine's limits, or the command.

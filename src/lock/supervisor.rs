@@ -18,11 +18,15 @@ use crate::store::{StoreError, Transaction};
 /// The longest single sleep: a process that is frozen while it sleeps notices the time this late.
 const MAX_SLEEP: Duration = Duration::from_millis(25);
 
+/// The shortest time for which a lock is left: within less, a server may not answer.
+const MIN_REST: Duration = Duration::from_millis(100);
+
 /// A held lock, for the run of a command.
 pub(super) struct LockSupervisor {
     guard: Guard,
     transaction: Option<TransactionKeepAlive>,
     grace: Duration,
+    since: Instant,
 }
 
 /// Why and by when a command has to be ended.
@@ -38,6 +42,7 @@ impl LockSupervisor {
         lease: Duration,
         grace: Duration,
     ) -> Result<Self, StoreError> {
+        let since = Instant::now();
         let transaction = match guard.take_transaction() {
             Some(lent) => {
                 let connection_id = lent.connection_id();
@@ -46,7 +51,7 @@ impl LockSupervisor {
             }
             None => None,
         };
-        Ok(Self { guard, transaction, grace })
+        Ok(Self { guard, transaction, grace, since })
     }
 
     pub(super) fn token(&self) -> Option<Token> {
@@ -108,6 +113,18 @@ impl LockSupervisor {
                 }
             }
             None => drop(self.guard.lost().await),
+        }
+    }
+
+    /// Leaves the lock to its server until it was held for `least_hold`, and releases it if it was.
+    /// No clock of this machine tells a time of day: only a length is measured.
+    pub(super) async fn leave_for(self, least_hold: Duration) {
+        let rest = least_hold.saturating_sub(self.since.elapsed());
+        if rest.is_zero() {
+            return self.release().await;
+        }
+        if let Err(error) = self.guard.leave_for(rest.max(MIN_REST)).await {
+            tracing::warn!(%error, "cannot keep the lock held; it may end with its lease");
         }
     }
 

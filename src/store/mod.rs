@@ -24,6 +24,7 @@ mod replicas;
 mod resolve;
 mod revocations;
 mod rights;
+mod run_records;
 mod session;
 mod settlement;
 mod stream;
@@ -54,6 +55,7 @@ pub use replicas::Replicas;
 pub use resolve::{Resolution, resolve, resolve_status};
 pub use revocations::{Revocation, RevocationTable};
 pub use rights::{RedisRights, RedisUse};
+pub use run_records::{EarlierRun, RunRecord, RunRecords};
 pub use session::{CommitError, OpenedTransaction, Session, Transaction};
 pub use settlement::{SettleError, Settlement};
 pub use stream::{

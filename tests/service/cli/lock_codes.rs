@@ -101,7 +101,7 @@ fn the_setting_in_use_is_blamed_and_not_the_one_that_it_overrides() {
 
 #[test]
 fn a_senseless_value_is_one_sentence() {
-    let cases: [(&[&str], &str); 13] = [
+    let cases: [(&[&str], &str); 19] = [
         (&["--kind", "none"], "the lock none keeps no other process out"),
         (&["--kind", "local"], "the lock local keeps no other process out"),
         (&["--kind", "mutex"], "[possible values: setnx-expire, set-nx"),
@@ -118,6 +118,15 @@ fn a_senseless_value_is_one_sentence() {
         (&["--wait", "2days"], "for '--wait <WAIT>': must be 0s to 1day"),
         (&["--lease", "1ms"], "for '--lease <LEASE>': must be 100ms to 1day"),
         (&["--lease", "1s", "--grace", "600ms"], "--grace must be at most half of --lease"),
+        (&["--once-per", "0s"], "for '--once-per <WINDOW>': must be 1s to 1year, with the unit"),
+        (&["--once-per", "20"], "for '--once-per <WINDOW>': must be 1s to 1year, with the unit"),
+        (&["--once-per", "2years"], "for '--once-per <WINDOW>': must be 1s to 1year"),
+        (&["--at-least-for", "0s"], "for '--at-least-for <TIME>': must be 100ms to 1day"),
+        (
+            &["--skip-if-held", "--wait", "1s"],
+            "'--skip-if-held' cannot be used with '--wait <WAIT>'",
+        ),
+        (&["--skip-exit-code", "256"], "256 is not in 0..=255"),
     ];
     for (flags, why) in cases {
         with(flags, &REDIS).refused(None, why);
@@ -151,7 +160,7 @@ fn every_exit_code_and_every_kind_is_in_the_help() {
     let help = run(&["lock", "run", "--help"], &[]).fine();
     let page = include_str!("../../../docs/locks/shell.md");
     let (_, codes) = help.split_once("Exit codes:").expect("the codes");
-    for code in [2, 69, 71, 75, 76, 78, 126, 127] {
+    for code in [2, 69, 71, 75, 76, 78, 79, 126, 127] {
         assert!(codes.contains(&format!("\n  {code:<5}")), "{code} is not in {codes}");
         assert!(page.contains(&format!("\n| {code} |")), "{code} is not in docs/locks/shell.md");
     }
