@@ -256,7 +256,7 @@ impl Guard {
     }
 
     /// Ends the renewal and leaves the lock to its server for `rest` at least; a lease that ends
-    /// later stays. For a holder that is done and keeps other owners out for longer.
+    /// later may stay. For a holder that is done and keeps other owners out for longer.
     ///
     /// A session that holds the lock ends with its process, whatever `rest` is. Fails with
     /// [`LockError::Unsupported`] for a hold that cannot be renewed, with [`LockError::Lost`], or

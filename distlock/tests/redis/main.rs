@@ -13,6 +13,7 @@ mod half_open;
 mod hold_faults;
 mod hold_scripts;
 mod inspection;
+mod leave_for;
 mod limits;
 mod lost_messages;
 mod lua_release;

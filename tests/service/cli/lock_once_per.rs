@@ -186,6 +186,24 @@ fn the_window_is_counted_by_the_clock_of_the_server() {
 }
 
 #[test]
+fn on_a_cluster_the_record_is_in_the_slot_of_the_lock() {
+    let cluster = servers().bed.redis_cluster(3, 0).expect("a cluster");
+    let url = cluster.url();
+    let slot =
+        |key: &str| cluster.masters()[0].command(&["CLUSTER", "KEYSLOT", key]).expect("a number");
+    for (name, record) in [("night", "last_run:{night}"), ("job:{a}", "last_run::job:{a}")] {
+        let bench = Bench { name: name.to_owned(), ..Bench::new() };
+        let flags = [&["--redis-url", &url][..], &ONCE].concat();
+        bench.run(&flags, JOB).fine();
+        bench.run(&flags, JOB).assert_skipped();
+        assert_eq!(slot(record), slot(name));
+        let is_there = |master: &testbed::Redis| master.command(&["EXISTS", record]);
+        let found = cluster.masters().iter().filter(|it| is_there(it).is_ok_and(|it| it == "1"));
+        assert_eq!(found.count(), 1, "{record}");
+    }
+}
+
+#[test]
 fn once_per_of_a_kind_outside_redis_needs_the_database() {
     let bench = Bench::new();
     for (kind, mut flags) in kinds() {

@@ -1,0 +1,40 @@
+//! A lock that its holder leaves to the server for a given time.
+
+use std::time::{Duration, Instant};
+
+use distlock::{Lease, LockError, LockKind, LockOptions};
+
+use crate::support::{LONG, Look, at_once, connect, fresh_name, locks_of, options, server};
+
+const LEASE: Duration = Duration::from_millis(300);
+const REST: Duration = Duration::from_secs(1);
+
+#[tokio::test]
+async fn a_lock_that_is_left_for_a_time_keeps_other_owners_out_until_then() {
+    let server = connect(server().url()).await;
+    for kind in [LockKind::Redisson, LockKind::Fair, LockKind::ReadWrite] {
+        let locks = locks_of(kind, server.clone());
+        let name = fresh_name();
+        let renewed = LockOptions::new(Duration::ZERO, Lease::Renewed(LEASE));
+        let guard = locks.lock(&name, &renewed).await.expect("the lock");
+        let left = Instant::now();
+        guard.leave_for(REST).await.expect("it is held");
+        let next = locks.lock(&name, &options(LONG, LONG)).await.expect("the lock, in the end");
+        assert!(left.elapsed() >= REST, "{kind}: {:?}", left.elapsed());
+        next.release().await.expect("a release");
+    }
+}
+
+#[tokio::test]
+async fn a_lock_that_cannot_be_renewed_or_is_lost_is_not_left_for_a_time() {
+    let url = server().url();
+    let server = connect(url).await;
+    let fixed = locks_of(LockKind::LuaRelease, server.clone());
+    let guard = fixed.lock(&fresh_name(), &at_once()).await.expect("the lock");
+    assert!(matches!(guard.leave_for(REST).await, Err(LockError::Unsupported(_))));
+    let locks = locks_of(LockKind::Redisson, server);
+    let name = fresh_name();
+    let guard = locks.lock(&name, &at_once()).await.expect("the lock");
+    Look::at(url).await.delete(&name).await;
+    assert!(matches!(guard.leave_for(REST).await, Err(LockError::Lost)));
+}
