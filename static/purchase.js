@@ -16,7 +16,8 @@ const ASK_AFTER_MS = [300, 700, 1000, 2000, 3000, 4000, 5000, 5000, 5000];
 const DEFAULT_WAIT_S = { order_in_progress: 1, request_in_progress: 1, overloaded: 2, draining: 1 };
 
 const running = new Set();
-// Idempotency keys of purchases, each kept until the outcome is known. A repeat uses the same key.
+// Idempotency keys of purchases and the prices they state, each kept until the outcome is known. A
+// repeat uses the same key and price.
 const keys = new Map();
 // Aborts the requests of a user when another user logs in.
 let visit = new AbortController();
@@ -43,17 +44,18 @@ export function forgetKeys() {
 }
 
 /**
- * Buys. `onAsking(n, of)` is called before each question about an unclear outcome, `onPending()`
+ * Buys at the price that the page shows, or not at all. `onAsking(n, of)` is called before each question about an unclear outcome, `onPending()`
  * each time the service says that the purchase waits in the queue.
  */
-export async function buy(voucherId, { onAsking, onPending }) {
+export async function buy(voucherId, priceCents, { onAsking, onPending }) {
   if (running.has(voucherId)) return null;
   running.add(voucherId);
   try {
-    if (!keys.has(voucherId)) keys.set(voucherId, uuid());
+    if (!keys.has(voucherId)) keys.set(voucherId, { key: uuid(), priceCents });
+    const stated = keys.get(voucherId);
     const answer = await request('POST', `/api/vouchers/${encodeURIComponent(voucherId)}/orders`, {
-      body: {},
-      headers: { 'Idempotency-Key': keys.get(voucherId) },
+      body: { price_cents: stated.priceCents },
+      headers: { 'Idempotency-Key': stated.key },
     });
     let outcome = classify(answer);
     if (outcome.kind === 'queued') outcome = await outcomeOf(outcome, onPending);

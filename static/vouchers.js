@@ -186,7 +186,7 @@ async function onBuy(ticket) {
     return;
   }
   ticket.hush();
-  const bought = buy(ticket.voucher.id, {
+  const bought = buy(ticket.voucher.id, ticket.voucher.price_cents, {
     onAsking(n, outOf) {
       const words = askingWords(outOf);
       ticket.say(words, t('ticket.question', { n, all: outOf }));
@@ -222,6 +222,9 @@ function settle(ticket, outcome) {
     if (!outcome.order) void loadMine();
   }
   if (outcome.code === 'sold_out') ticket.voucher.stock = 0;
+  if (outcome.code === 'price_changed') {
+    ticket.update({ ...ticket.voucher, price_cents: outcome.answer.problem.price_cents });
+  }
   if (outcome.code === 'not_started') clock.distrust();
   const waitS = outcome.code === 'not_started' ? 1 : outcome.waitS ?? 0;
   ticket.waitUntilMs = clock.now() + Math.min(waitS, WAIT_MAX_S) * 1000;

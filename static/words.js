@@ -28,6 +28,10 @@ export function outcomeWords({ kind, code, waitS, order, answer }, voucher) {
   if (Object.hasOwn(REFUSED, code)) {
     return say(REFUSED[code], `refused.${code}_title`, t(`refused.${code}`));
   }
+  if (code === 'price_changed') {
+    const price = money(answer.problem.price_cents);
+    return say('calm', 'refused.price_changed_title', t('refused.price_changed', { price }));
+  }
   const again = againText(waitS);
   if (code === 'order_in_progress' || code === 'request_in_progress') {
     return say('calm', 'refused.in_progress_title', t('refused.in_progress', { again }));

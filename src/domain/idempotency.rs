@@ -44,15 +44,39 @@ impl FromStr for IdempotencyKeyHash {
     }
 }
 
-/// What a request asks for. Bodies are empty, so nothing else is compared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+/// What a request asks for.
+#[derive(Debug, Clone, Copy)]
 pub enum Operation {
-    /// A unit of that voucher.
-    Purchase(VoucherId),
+    /// A unit of a voucher.
+    Purchase {
+        /// The voucher.
+        voucher: VoucherId,
+        /// The price in cents, if the request states it.
+        price_cents: Option<u64>,
+    },
     /// To pay that order.
     Pay(OrderId),
     /// To cancel that order.
     Cancel(OrderId),
+}
+
+impl Operation {
+    /// Whether both ask for the same. A purchase without a price matches one at any price.
+    pub fn matches(self, other: Self) -> bool {
+        match (self, other) {
+            (
+                Self::Purchase { voucher, price_cents },
+                Self::Purchase { voucher: other_voucher, price_cents: other_price_cents },
+            ) => {
+                let prices = price_cents.zip(other_price_cents);
+                voucher == other_voucher && prices.is_none_or(|(one, other)| one == other)
+            }
+            (Self::Pay(order), Self::Pay(other)) | (Self::Cancel(order), Self::Cancel(other)) => {
+                order == other
+            }
+            _ => false,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -68,5 +92,26 @@ mod tests {
         for bad in ["", "1", &text.to_uppercase(), &format!("+{}", &text[1..])] {
             assert_eq!(bad.parse::<IdempotencyKeyHash>(), Err(BadIdempotencyKeyHash), "{bad}");
         }
+    }
+
+    #[test]
+    fn purchases_match_unless_they_state_different_prices_or_vouchers() {
+        let purchase =
+            |voucher, price_cents| Operation::Purchase { voucher: VoucherId(voucher), price_cents };
+        let stated = purchase(1, Some(8000));
+        for (other, is_same) in [
+            (stated, true),
+            (purchase(1, None), true),
+            (purchase(1, Some(9000)), false),
+            (purchase(2, Some(8000)), false),
+            (purchase(2, None), false),
+            (Operation::Pay(OrderId(1)), false),
+        ] {
+            assert_eq!(stated.matches(other), is_same, "{other:?}");
+            assert_eq!(other.matches(stated), is_same, "{other:?}");
+        }
+        assert!(Operation::Pay(OrderId(1)).matches(Operation::Pay(OrderId(1))));
+        assert!(!Operation::Pay(OrderId(1)).matches(Operation::Cancel(OrderId(1))));
+        assert!(!Operation::Pay(OrderId(1)).matches(Operation::Pay(OrderId(2))));
     }
 }

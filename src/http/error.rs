@@ -280,6 +280,10 @@ fn refused(refusal: Refusal) -> Problem {
             conflict("ended", "Ended", "The sale ended at ends_at.").with("ends_at", rfc3339(at))
         }
         Refusal::SoldOut => conflict("sold_out", "Sold out", "No unit is left."),
+        Refusal::PriceChanged(price) => {
+            conflict("price_changed", "Price changed", "A unit costs price_cents; none was sold.")
+                .with("price_cents", price)
+        }
         Refusal::AlreadyOrdered(order) => {
             let problem = conflict("already_ordered", "Already bought", "One order a user.");
             match order {

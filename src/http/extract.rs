@@ -41,27 +41,34 @@ where
     }
 }
 
+/// A JSON body as in [`JsonBody`], or none.
+pub(super) struct OptionalBody<T>(pub(super) T);
+
 /// No body, or an empty object.
-pub(super) struct NoBody;
+pub(super) type NoBody = OptionalBody<EmptyObject>;
 
-#[derive(serde::Deserialize, Validate)]
+#[derive(Default, serde::Deserialize, Validate)]
 #[serde(deny_unknown_fields)]
-struct EmptyObject {}
+pub(super) struct EmptyObject {}
 
-impl<S: Send + Sync> FromRequest<S> for NoBody {
+impl<S, T> FromRequest<S> for OptionalBody<T>
+where
+    S: Send + Sync,
+    T: Default + DeserializeOwned + Validate<Context = ()>,
+{
     type Rejection = ApiError;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, ApiError> {
         let (parts, body) = request.into_parts();
         if body.is_end_stream() {
-            return Ok(Self);
+            return Ok(Self(T::default()));
         }
         let body = read(body).await?;
-        if !body.is_empty() {
-            require_json(&parts.headers)?;
-            parse::<EmptyObject>(&body)?;
+        if body.is_empty() {
+            return Ok(Self(T::default()));
         }
-        Ok(Self)
+        require_json(&parts.headers)?;
+        parse(&body).map(Self)
     }
 }
 

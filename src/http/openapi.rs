@@ -14,10 +14,13 @@ use utoipa::openapi::example::ExampleBuilder;
 use utoipa::openapi::header::HeaderBuilder;
 use utoipa::openapi::path::{Operation, PathItem};
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
-use utoipa::openapi::{Content, ContentBuilder, Ref, RefOr, Response, ResponseBuilder};
+use utoipa::openapi::{Content, ContentBuilder, Ref, RefOr, Required, Response, ResponseBuilder};
 
 use self::links::LINKS;
 use self::problems::ProblemExample;
+
+/// Operations whose body may be left out.
+const OPTIONAL_BODIES: [&str; 1] = ["orders_buy"];
 
 #[derive(OpenApi)]
 #[openapi(info(
@@ -79,6 +82,11 @@ fn complete_one(operation: &mut Operation, reads_body: bool, examples: &[Problem
         parameters.any(|it| matches!(it, RefOr::T(it) if it.name == name))
     };
     let has_body = operation.request_body.is_some();
+    let is_optional =
+        operation.operation_id.as_deref().is_some_and(|id| OPTIONAL_BODIES.contains(&id));
+    if is_optional && let Some(RefOr::T(body)) = &mut operation.request_body {
+        body.required = Some(Required::False);
+    }
     let parts = [
         (reads_body, "invalid_body"),
         (takes("id"), "invalid_id"),

@@ -7,22 +7,25 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderName, HeaderValue};
 use axum::response::{IntoResponse, Response};
+use garde::Validate;
 use serde::Deserialize;
-use utoipa::IntoParams;
+use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::ApiState;
 use super::auth::{Buyer, Caller};
 use super::error::{ApiError, ProblemView};
-use super::extract::{IdempotencyKeyHeader, NoBody, Params, PathId};
+use super::extract::{IdempotencyKeyHeader, NoBody, OptionalBody, Params, PathId};
 use super::openapi::schemas::{self, IdempotencyKey};
 use super::success::created;
 use super::tickets::{TicketAnswer, admitted};
-use super::validation_messages::MAX_PAGE_SIZE;
+use super::validation_messages::{MAX_PAGE_SIZE, MAX_PRICE_CENTS};
 use super::views::{OrderAnswer, OrderPage, OrderView, TimedOrder};
 use crate::domain::{Order, OrderId, VoucherId};
-use crate::sale::{AdmissionOutcome, HoldReport, LockHoldTimes, Outcome, SettlementOutcome};
+use crate::sale::{
+    AdmissionOutcome, HoldReport, LockHoldTimes, Outcome, PurchaseRequest, SettlementOutcome,
+};
 
 /// When a purchase held its lock (laboratory).
 const LAB_HELD: HeaderName = HeaderName::from_static("x-lab-held");
@@ -44,21 +47,35 @@ fn view(api: &ApiState, order: Order) -> OrderView {
     OrderView::new(order, api.unpaid_timeout)
 }
 
+/// What a purchase may state.
+#[derive(Default, Deserialize, Validate, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct OrderRequest {
+    /// The price that the buyer saw. At any other price nothing is sold: 409 `price_changed`.
+    #[garde(inner(range(max = MAX_PRICE_CENTS)))]
+    #[schema(schema_with = schemas::new_cents)]
+    price_cents: Option<u64>,
+}
+
 /// Buys one unit. A problem of status 4xx, or 503 with `executed: false`, proves that nothing was
 /// written and nothing will be; after anything else the order may exist. A request with an
 /// `Idempotency-Key` may be repeated: once it has bought, its repeats get the same answer for 24 h.
 /// After a 202 its repeats get the same ticket while that is pending or has bought. If the ticket
 /// ended without an order, repeats are decided again.
+///
+/// With `price_cents` the order has that price, or there is none.
 #[utoipa::path(post, path = "/api/vouchers/{id}/orders", tag = "orders",
     security(("bearer" = [])),
     params(("id" = VoucherId, Path), ("Idempotency-Key" = inline(Option<IdempotencyKey>), Header)),
+    request_body = OrderRequest,
     responses(
         (status = 201, body = OrderAnswer),
         (status = 202, description = "admitted: `Location` is the ticket's (mode queued)",
             body = TicketAnswer),
         (status = 404, description = "voucher_not_found", body = ProblemView),
         (status = 409, description = "sold_out, already_ordered, not_started, ended, \
-            not_on_sale, order_in_progress, request_in_progress", body = ProblemView),
+            not_on_sale, price_changed, order_in_progress, request_in_progress",
+            body = ProblemView),
         (status = 422, description = "idempotency_key_reused", body = ProblemView),
         (status = 429, description = "too_many_requests: nothing was done", body = ProblemView),
         (status = 503, description = "overloaded, dependency_unavailable, lock_lost: nothing was \
@@ -71,11 +88,12 @@ async fn buy(
     Buyer(user): Buyer,
     PathId(voucher): PathId<VoucherId>,
     IdempotencyKeyHeader(key): IdempotencyKeyHeader,
-    _: NoBody,
+    OptionalBody(OrderRequest { price_cents }): OptionalBody<OrderRequest>,
 ) -> Result<Response, ApiError> {
+    let request = PurchaseRequest { user, voucher, key, price_cents };
     // Boxed, because these large futures would be moved through every layer.
     if let Some(queue) = api.sale.queue() {
-        return match Box::pin(api.sale.request(queue, user, voucher, key)).await {
+        return match Box::pin(api.sale.request(queue, request)).await {
             AdmissionOutcome::Ticket(ticket) => Ok(admitted(ticket)),
             AdmissionOutcome::Replayed(order) => Ok(bought(&api, order)),
             AdmissionOutcome::Refused(refusal) => Err(ApiError::Refused(refusal)),
@@ -83,7 +101,7 @@ async fn buy(
         };
     }
     let times = api.tells_holds.then(|| Arc::new(LockHoldTimes::begin(Instant::now())));
-    let answer = match Box::pin(api.sale.purchase(user, voucher, key, times.clone())).await {
+    let answer = match Box::pin(api.sale.purchase(request, times.clone())).await {
         Outcome::Bought(order) | Outcome::Replayed(order) => Ok(bought(&api, order)),
         Outcome::Refused(refusal) => Err(ApiError::Refused(refusal)),
         Outcome::Unknown(order) => Err(ApiError::OutcomeUnknown(order)),

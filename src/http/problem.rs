@@ -26,6 +26,8 @@ pub(super) struct ProblemView {
     order_id: Option<OrderId>,
     /// The ticket in question.
     ticket_id: Option<TicketId>,
+    /// What a unit costs, in cents, if that is not what the request states.
+    price_cents: Option<u64>,
     /// When a sale begins that has not begun.
     #[serde(with = "time::serde::rfc3339::option")]
     starts_at: Option<OffsetDateTime>,

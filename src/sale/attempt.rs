@@ -7,7 +7,9 @@ use time::OffsetDateTime;
 use super::hold_times::LockHoldTimes;
 use super::outcome::Refusal;
 use super::voucher_cache::Terms;
-use crate::domain::{IdempotencyKeyHash, Order, OrderId, OrderStatus, UserId, VoucherId};
+use crate::domain::{
+    IdempotencyKeyHash, Operation, Order, OrderId, OrderStatus, UserId, VoucherId,
+};
 use crate::store::{AdmittedTicket, NewOrder, StoreError};
 
 /// A purchase that passed the checks.
@@ -18,6 +20,8 @@ pub(super) struct PurchaseAttempt {
     pub(super) created_at: OffsetDateTime,
     /// The key of the request, if it has one.
     pub(super) key: Option<IdempotencyKeyHash>,
+    /// What the request asks for.
+    pub(super) operation: Operation,
     /// Its ticket, in the queued mode.
     pub(super) admitted: Option<AdmittedTicket>,
     /// When it holds its lock, if the laboratory asks for it.

@@ -20,7 +20,7 @@ use super::lab_hooks::{LabHooks, on_release};
 use super::outcome::{Outcome, Refusal};
 use super::retry::{MAX_TRIES, jitter};
 use super::{InjectedBug, LockOrder, OnLost, Parts, SaleConfig, Scope, Writer};
-use crate::domain::{Operation, VoucherId};
+use crate::domain::VoucherId;
 use crate::failpoint::{self, reach};
 use crate::store::{
     CommitError, Duplicate, Health, NewOrder, OrderIds, Orders, Resolution, StoreError,
@@ -171,7 +171,7 @@ impl CriticalSection {
         };
         match written {
             Ok(()) => Ok(new_order),
-            Err(error) => Err(self.classify_error(error, &new_order).await),
+            Err(error) => Err(self.classify_error(error, attempt, &new_order).await),
         }
     }
 
@@ -218,11 +218,16 @@ impl CriticalSection {
 
     /// Finds the reason of a refusal by the database: an earlier order of the user, an earlier
     /// request with the key, or no unit left.
-    async fn classify_error(&self, error: AttemptError, new_order: &NewOrder) -> AttemptError {
+    async fn classify_error(
+        &self,
+        error: AttemptError,
+        attempt: &PurchaseAttempt,
+        new_order: &NewOrder,
+    ) -> AttemptError {
         let AttemptError::Failed(failure) = error else { return error };
         match (failure, new_order.key) {
             (StoreError::Duplicate(Duplicate::Request), Some(key)) => {
-                let (user, operation) = (new_order.user, Operation::Purchase(new_order.voucher));
+                let (user, operation) = (new_order.user, attempt.operation);
                 let request = IdempotentRequest { user, key, operation };
                 match request.replay(&self.orders).await {
                     Ok(Some(order)) => AttemptError::Replayed(order),

@@ -20,7 +20,7 @@ impl Sale {
     /// Why that buyer cannot buy the voucher, if memory alone decides it.
     ///
     /// `buyer` reads the user and the request's key. It is called only if the voucher is sold out
-    /// or not on sale.
+    /// or not on sale. The request states no price.
     pub fn reject_early(
         &self,
         voucher: VoucherId,
@@ -36,7 +36,8 @@ impl Sale {
             return None;
         }
         let (user, key) = buyer()?;
-        let request = PurchaseRequest { user, voucher, key: self.idempotency_key(key) };
+        let key = self.idempotency_key(key);
+        let request = PurchaseRequest { user, voucher, key, price_cents: None };
         let rejection = match (closed, &self.sold_out_cache) {
             (Some(refusal), _) => {
                 EarlyRejection { refusal, has_no_order: terms.has_no_order(user) }

@@ -25,7 +25,7 @@ impl IdempotentRequest {
     /// The order of an earlier request with this key, if that had an effect.
     pub(super) async fn replay(&self, orders: &Orders) -> Result<Option<Order>, Refusal> {
         match orders.find_by_key(self.user, self.key).await? {
-            Some(stored) if stored.operation == self.operation => Ok(Some(stored.order)),
+            Some(stored) if stored.operation.matches(self.operation) => Ok(Some(stored.order)),
             Some(_) => Err(Refusal::KeyReused),
             None => Ok(None),
         }
@@ -48,7 +48,9 @@ impl InFlightRequests {
     ) -> Result<Option<InFlightGuard>, Refusal> {
         let Some(request) = request else { return Ok(None) };
         match self.operations().entry((request.user, request.key)) {
-            Entry::Occupied(other) if *other.get() != request.operation => Err(Refusal::KeyReused),
+            Entry::Occupied(other) if !other.get().matches(request.operation) => {
+                Err(Refusal::KeyReused)
+            }
             Entry::Occupied(_) => Err(Refusal::KeyInUse),
             Entry::Vacant(vacant) => {
                 vacant.insert(request.operation);
@@ -92,7 +94,7 @@ mod tests {
             Some(IdempotentRequest {
                 user: UserId(user),
                 key,
-                operation: Operation::Purchase(VoucherId(voucher)),
+                operation: Operation::Purchase { voucher: VoucherId(voucher), price_cents: None },
             })
         };
         let first = requests.enter(request(1, 1));

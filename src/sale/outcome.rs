@@ -34,6 +34,8 @@ pub enum Refusal {
     Ended(OffsetDateTime),
     /// No unit is left.
     SoldOut,
+    /// The request states another price; a unit costs that many cents.
+    PriceChanged(u64),
     /// The user has bought it: this order, if it could be read.
     AlreadyOrdered(Option<OrderId>),
     /// Another purchase holds the lock.
@@ -119,6 +121,7 @@ impl Refusal {
                 | Self::NotStarted(_)
                 | Self::Ended(_)
                 | Self::SoldOut
+                | Self::PriceChanged(_)
                 | Self::AlreadyOrdered(_)
         )
     }
@@ -130,6 +133,7 @@ impl Refusal {
             Self::NotStarted(_) => "not_started",
             Self::Ended(_) => "ended",
             Self::SoldOut => "sold_out",
+            Self::PriceChanged(_) => "price_changed",
             Self::AlreadyOrdered(_) => "already_ordered",
             Self::InProgress => "order_in_progress",
             Self::LockLost => "lock_lost",

@@ -16,7 +16,7 @@ use super::in_flight_requests::{IdempotentRequest, InFlightGuard};
 use super::request::{EarlyRejection, PurchaseRequest};
 use super::voucher_cache::Terms;
 use super::{Guards, InjectedBug, LockHoldTimes, Outcome, Refusal, Sale};
-use crate::domain::{IdempotencyKeyHash, UserId, VoucherId};
+use crate::domain::{IdempotencyKeyHash, VoucherId};
 use crate::failpoint::{self, reach};
 use crate::telemetry::{DurationMetric, count_purchase, purchase_in_progress, record_duration};
 
@@ -28,13 +28,11 @@ impl Sale {
     /// purchase holds its lock.
     pub async fn purchase(
         &self,
-        user: UserId,
-        voucher: VoucherId,
-        key: Option<IdempotencyKeyHash>,
+        request: PurchaseRequest,
         hold_times: Option<Arc<LockHoldTimes>>,
     ) -> Outcome {
         let started = Instant::now();
-        let request = PurchaseRequest { user, voucher, key: self.idempotency_key(key) };
+        let request = PurchaseRequest { key: self.idempotency_key(request.key), ..request };
         let in_flight = match self.in_flight.enter(request.idempotent()) {
             Ok(in_flight) => in_flight,
             Err(refusal) => return count(Outcome::Refused(refusal), started),
@@ -70,13 +68,14 @@ impl Sale {
         let terms = self.open_terms(&request).await?;
         let admission = Arc::clone(&self.admission).try_acquire_owned();
         let admission = admission.map_err(|_| Refusal::Overloaded)?;
-        let PurchaseRequest { user, voucher, key } = request;
+        let PurchaseRequest { user, voucher, key, .. } = request;
         let attempt = Arc::new(PurchaseAttempt {
             user,
             voucher,
             created_at: terms.now(),
             terms,
             key,
+            operation: request.operation(),
             admitted: None,
             hold_times,
         });
@@ -120,24 +119,51 @@ impl Sale {
         if let Some(server) = self.health.down().next() {
             return Err(Refusal::Unavailable(server).into());
         }
-        let terms = tokio::select! {
+        let terms = self.read_terms(request.voucher, None).await?;
+        self.reject_closed(request, &terms).await?;
+        if request.accepts(terms.price_cents) {
+            return Ok(terms);
+        }
+        // The client may have read a later price than the cache.
+        let terms = self.read_terms(request.voucher, Some(&terms)).await?;
+        self.reject_closed(request, &terms).await?;
+        if request.accepts(terms.price_cents) {
+            return Ok(terms);
+        }
+        Err(Refusal::PriceChanged(terms.price_cents).into())
+    }
+
+    /// The terms of a voucher: cached ones, or later ones than those of `outdated`.
+    async fn read_terms(
+        &self,
+        voucher: VoucherId,
+        outdated: Option<&Arc<Terms>>,
+    ) -> Result<Arc<Terms>, Refusal> {
+        if let Some(outdated) = outdated {
+            self.voucher_cache.expire(voucher, outdated);
+        }
+        tokio::select! {
             biased;
-            terms = self.voucher_cache.terms(request.voucher) => {
-                terms?.ok_or(Refusal::VoucherNotFound)?
-            }
-            () = self.health.until_database_is_down() => {
-                return Err(Refusal::Unavailable("database").into());
-            }
-        };
+            terms = self.voucher_cache.terms(voucher) => terms?.ok_or(Refusal::VoucherNotFound),
+            () = self.health.until_database_is_down() => Err(Refusal::Unavailable("database")),
+        }
+    }
+
+    /// Refuses if the voucher is not for sale now, or has no unit left for this user.
+    async fn reject_closed(
+        &self,
+        request: &PurchaseRequest,
+        terms: &Terms,
+    ) -> Result<(), EarlyRejection> {
         if let Some(refusal) = terms.closed_at(Instant::now()) {
             return Err(EarlyRejection { refusal, has_no_order: terms.has_no_order(request.user) });
         }
         if let Some(cache) = &self.sold_out_cache
-            && let Some(rejection) = cache.reject(request, &terms).await
+            && let Some(rejection) = cache.reject(request, terms).await
         {
             return Err(rejection);
         }
-        Ok(terms)
+        Ok(())
     }
 
     /// The answer of an earlier request with the same key, if it had an effect; else the refusal.

@@ -6,17 +6,31 @@ use crate::domain::{IdempotencyKeyHash, Operation, OrderId, UserId, VoucherId};
 
 /// Which user asks for which voucher.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct PurchaseRequest {
-    pub(super) user: UserId,
-    pub(super) voucher: VoucherId,
+pub struct PurchaseRequest {
+    /// The buyer.
+    pub user: UserId,
+    /// What is bought.
+    pub voucher: VoucherId,
     /// The hash of its `Idempotency-Key`, if it has one.
-    pub(super) key: Option<IdempotencyKeyHash>,
+    pub key: Option<IdempotencyKeyHash>,
+    /// The price in cents that the client states. At another price nothing is sold.
+    pub price_cents: Option<u64>,
 }
 
 impl PurchaseRequest {
+    /// What it asks for.
+    pub(super) fn operation(&self) -> Operation {
+        Operation::Purchase { voucher: self.voucher, price_cents: self.price_cents }
+    }
+
+    /// Whether it buys at that price.
+    pub(super) fn accepts(&self, price_cents: u64) -> bool {
+        self.price_cents.is_none_or(|stated| stated == price_cents)
+    }
+
     /// The request as its key stands for it; `None` without a key.
     pub(super) fn idempotent(&self) -> Option<IdempotentRequest> {
-        let operation = Operation::Purchase(self.voucher);
+        let operation = self.operation();
         self.key.map(|key| IdempotentRequest { user: self.user, key, operation })
     }
 }

@@ -130,7 +130,7 @@ impl SoldOutCache {
         terms: &Terms,
         now: Instant,
     ) -> Option<EarlyRejection> {
-        let &PurchaseRequest { user, voucher, key } = request;
+        let &PurchaseRequest { user, voucher, key, .. } = request;
         if let Some(CachedOrder { order, key: made_by }) = self.own_orders.get(&(user, voucher)) {
             let refusal = Refusal::AlreadyOrdered(Some(order));
             return Some(EarlyRejection { refusal, has_no_order: key != made_by });

@@ -26,6 +26,8 @@ use crate::store::{StoreError, Vouchers};
 const TTL: Duration = Duration::from_secs(1);
 /// How long a voucher is cached in the queued mode, where a refill of the queue adds to the delay.
 const QUEUED_TTL: Duration = Duration::from_millis(500);
+/// Terms that are younger are not read again for a request that states another price.
+const PRICE_REREAD_AGE: Duration = Duration::from_millis(50);
 /// Longer than any purchase takes that was admitted before the end of the sale.
 const MAX_PURCHASE_TIME: time::Duration = time::Duration::minutes(1);
 /// The most cached vouchers.
@@ -111,6 +113,10 @@ struct CacheEntry {
 impl CacheEntry {
     fn is_fresh_at(&self, now: Instant) -> bool {
         self.until.is_none_or(|until| now < until)
+    }
+
+    fn has(&self, terms: &Arc<Terms>) -> bool {
+        matches!(&self.terms, Ok(Some(cached)) if Arc::ptr_eq(cached, terms))
     }
 
     fn has_units_left(&self) -> bool {
@@ -200,6 +206,13 @@ impl VoucherCache {
     pub(super) fn invalidate(&self, voucher: VoucherId) {
         if !self.sold_out_policy.as_ref().is_some_and(|policy| policy.never_expires) {
             self.entries.remove(&voucher);
+        }
+    }
+
+    /// Drops those terms, unless they were read just now or are no longer cached.
+    pub(super) fn expire(&self, voucher: VoucherId, terms: &Arc<Terms>) {
+        if terms.read_at.elapsed() >= PRICE_REREAD_AGE {
+            self.entries.remove_if(&voucher, |entry| entry.has(terms));
         }
     }
 

@@ -123,7 +123,7 @@ fn stored_request(mut order: Order, action: &str) -> Result<StoredRequest, Store
     let operation = match action {
         "purchase" => {
             (order.status, order.settled_at) = (OrderStatus::Unpaid, None);
-            Operation::Purchase(order.voucher_id)
+            Operation::Purchase { voucher: order.voucher_id, price_cents: Some(order.price_cents) }
         }
         "pay" => Operation::Pay(order.id),
         "cancel" => Operation::Cancel(order.id),

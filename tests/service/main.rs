@@ -30,6 +30,7 @@ mod login;
 mod page;
 mod pool_trap;
 mod pressure;
+mod price;
 mod proxy;
 mod purchase;
 mod queued;

@@ -81,6 +81,7 @@ fn errors() -> impl Iterator<Item = ApiError> {
         Refusal::NotStarted(begin),
         Refusal::Ended(end),
         Refusal::SoldOut,
+        Refusal::PriceChanged(7500),
         Refusal::AlreadyOrdered(Some(ORDER)),
         Refusal::InProgress,
         Refusal::LockLost,

@@ -29,7 +29,7 @@ use tracing::Span;
 
 use super::transaction::BatchError;
 use super::{BatchExecutor, BatchResult, PendingOrder};
-use crate::domain::{Operation, OrderId, UserId};
+use crate::domain::{OrderId, UserId};
 use crate::sale::attempt::PurchaseAttempt;
 use crate::sale::outcome::{Outcome, Refusal};
 use crate::sale::retry::{MAX_TRIES, jitter};
@@ -272,9 +272,7 @@ impl Batch {
         let stored = self.executor.orders.find_by_keys(keys.into_iter()).await?;
         for order in mem::take(&mut self.waiting) {
             match key(&order.attempt).and_then(|key| stored.get(&key)) {
-                Some(earlier)
-                    if earlier.operation == Operation::Purchase(order.attempt.voucher) =>
-                {
+                Some(earlier) if earlier.operation.matches(order.attempt.operation) => {
                     order.complete_with(Outcome::Replayed(earlier.order.clone()));
                 }
                 Some(_) => order.complete_with(Outcome::Refused(Refusal::KeyReused)),

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::{Queue, QueueContext};
-use crate::domain::{IdempotencyKeyHash, Order, TicketId, TicketState, UserId, VoucherId};
+use crate::domain::{Order, TicketId, TicketState};
 use crate::failpoint::{self, reach};
 use crate::sale::Sale;
 use crate::sale::outcome::Refusal;
@@ -43,15 +43,8 @@ impl Sale {
     /// Admits a purchase of one unit in the queued mode.
     ///
     /// The rule for keys is that of [`Sale::purchase`]; a repeated request gets the same ticket.
-    pub async fn request(
-        &self,
-        queue: &Queue,
-        user: UserId,
-        voucher: VoucherId,
-        key: Option<IdempotencyKeyHash>,
-    ) -> AdmissionOutcome {
+    pub async fn request(&self, queue: &Queue, request: PurchaseRequest) -> AdmissionOutcome {
         let started = Instant::now();
-        let request = PurchaseRequest { user, voucher, key };
         let outcome = self.request_or_refuse(queue, request).await;
         let outcome = outcome.unwrap_or_else(AdmissionOutcome::Refused);
         outcome.count(started);
@@ -87,7 +80,7 @@ impl Sale {
 impl Queue {
     /// Asks Redis to admit a purchase on those terms.
     async fn admit(&self, request: PurchaseRequest, terms: &Terms) -> AdmissionOutcome {
-        let PurchaseRequest { user, voucher, key } = request;
+        let PurchaseRequest { user, voucher, key, .. } = request;
         let context = &self.0;
         let Some(ticket) = context.signer.ticket(user, voucher) else {
             tracing::error!(%voucher, "voucher id too large for tickets; request refused");
@@ -108,9 +101,12 @@ impl Queue {
             Admission::Admitted => {
                 reach(failpoint::QUEUE_ADMITTED);
                 context.wake(voucher);
-                return context.answer_with(&request, ticket).await;
+                return context.answer_with(&request, ticket, Some(price_cents)).await;
             }
-            Admission::Ticket(earlier) => return context.answer_with(&request, earlier).await,
+            // Its price is that of its own admission.
+            Admission::Ticket(earlier) => {
+                return context.answer_with(&request, earlier, None).await;
+            }
             Admission::Ended(state) => match state {
                 TicketState::Bought(order) => Refusal::AlreadyOrdered(Some(order)),
                 TicketState::AlreadyOrdered(order) => Refusal::AlreadyOrdered(order),

@@ -27,7 +27,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use super::QueueContext;
-use crate::domain::TicketState;
+use crate::domain::{Operation, TicketState};
 use crate::failpoint::{self, reach};
 use crate::sale::attempt::PurchaseAttempt;
 use crate::sale::batch_writer::BatchResult;
@@ -229,6 +229,7 @@ impl QueueContext {
             terms: terms.at_price(order.price_cents),
             created_at: order.at,
             key: order.key,
+            operation: Operation::Purchase { voucher, price_cents: Some(order.price_cents) },
             admitted: Some(AdmittedTicket {
                 ticket: order.ticket,
                 epoch: order.epoch,

@@ -3,7 +3,7 @@
 //! A key stands for the ticket of its request: Redis stores which one, for 24 h. A repeat gets that
 //! ticket if it is pending or has bought, also if the voucher is sold out or its sale over by then.
 //! A ticket that ended without an order had no effect, so its repeat is a new request. The key with
-//! another voucher is 422.
+//! another voucher or price is 422.
 //!
 //! The key is also written in the order's transaction, as in the direct mode. So payments and
 //! cancellations know it, and so do repeats after Redis has lost its data: they get the order
@@ -23,8 +23,11 @@ impl Queue {
         request: &IdempotentRequest,
     ) -> Result<Option<AdmissionOutcome>, Refusal> {
         let context = &self.0;
-        if let Some(ticket) = context.stream.ticket_of(request.user, request.key).await? {
-            if request.operation != Operation::Purchase(ticket.voucher()) {
+        if let Some((ticket, price_cents)) =
+            context.stream.ticket_of(request.user, request.key).await?
+        {
+            let earlier = Operation::Purchase { voucher: ticket.voucher(), price_cents };
+            if !request.operation.matches(earlier) {
                 return Err(Refusal::KeyReused);
             }
             if context.has_effect(ticket).await? {
@@ -53,14 +56,16 @@ impl QueueContext {
         })
     }
 
-    /// Answers the request, and its repeats, with that ticket.
+    /// Answers the request, and its repeats at that price, with that ticket.
     pub(super) async fn answer_with(
         &self,
         request: &AdmissionRequest,
         ticket: TicketId,
+        price_cents: Option<u64>,
     ) -> AdmissionOutcome {
         if let Some(key) = request.key
-            && let Err(error) = self.stream.keep_ticket(request.user, key, ticket).await
+            && let Err(error) =
+                self.stream.keep_ticket((request.user, key), ticket, price_cents).await
         {
             // A repeat still finds it: by the user's mark, and later by its order.
             tracing::warn!(%error, "ticket not stored for its idempotency key");

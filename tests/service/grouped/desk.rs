@@ -9,8 +9,8 @@ use seckill::config::{LockServers, RedisArgs};
 use seckill::domain::{OrderId, UserId, VoucherId, Window};
 use seckill::lock::{self, LockEndpoints, LockSpec};
 use seckill::sale::{
-    BatchLimits, Guards, LockOrder, OnLost, Outcome, Parts, Refusal, Sale, SaleConfig, Scope,
-    Writer,
+    BatchLimits, Guards, LockOrder, OnLost, Outcome, Parts, PurchaseRequest, Refusal, Sale,
+    SaleConfig, Scope, Writer,
 };
 use seckill::store::{
     self, Audit, DatabaseOptions, Draft, Health, OrderIds, Orders, RedisAddress, SaleTables,
@@ -93,7 +93,7 @@ impl Desk {
     }
 
     pub(crate) async fn buy(&self, voucher: VoucherId, user: u64) -> Outcome {
-        self.sale.purchase(UserId(user), voucher, None, None).await
+        self.sale.purchase(request(voucher, user), None).await
     }
 
     /// One after the other.
@@ -108,8 +108,8 @@ impl Desk {
     /// All of them before the first is written; in the order in which they arrived.
     pub(crate) async fn buy_together(&self, voucher: VoucherId, users: &[u64]) -> Vec<Outcome> {
         let start = |user: &u64| {
-            let (sale, user) = (self.sale.clone(), UserId(*user));
-            tokio::spawn(async move { sale.purchase(user, voucher, None, None).await })
+            let (sale, request) = (self.sale.clone(), request(voucher, *user));
+            tokio::spawn(async move { sale.purchase(request, None).await })
         };
         let purchases: Vec<_> = users.iter().map(start).collect();
         let mut outcomes = Vec::new();
@@ -175,6 +175,10 @@ pub(crate) fn no_servers() -> LockServers {
         redlock_restart_delay_ms: 0,
         red_restart_delay_ms: 0,
     }
+}
+
+fn request(voucher: VoucherId, user: u64) -> PurchaseRequest {
+    PurchaseRequest { user: UserId(user), voucher, key: None, price_cents: None }
 }
 
 fn sale_config(writer: Writer) -> SaleConfig {

@@ -204,6 +204,35 @@ async fn a_rate_limited_buyer_sees_why_and_when_to_retry() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_changed_price_is_shown_and_asked_for_before_anything_is_sold() {
+    let visit = Visit::without_order(&[]).await;
+    let buy = format!("#buy-{}", visit.voucher);
+    // The page never hears of a change by itself.
+    let deaf = "const real = window.fetch; \
+        window.fetch = (path, how) => path === '/api/vouchers' \
+          ? new Promise(() => {}) : real(path, how); return 1";
+    visit.wait_for_text(&buy, "Buy for ¥80").await;
+    visit.browser.run(deaf).await;
+    visit.service.set_price(&visit.voucher, 9000).await;
+    visit.click(&buy).await;
+    visit.wait_for_text(".slip", "The price has changed.").await;
+    visit.wait_for_text(".slip", "It is ¥90 now. Nothing was bought").await;
+    visit.wait_for_text("#hear", "The price has changed.").await;
+    visit.wait_for_text(&buy, "Buy for ¥90").await;
+    visit.wait_for_text("[data-part=price]", "90").await;
+    assert_eq!(visit.service.add_up(&visit.voucher).await, (0, 0, 1));
+    visit.service.set_price(&visit.voucher, 7000).await;
+    visit.click("#language").await;
+    visit.click(&buy).await;
+    visit.wait_for_text(".slip", "价格变了。").await;
+    visit.wait_for_text(&buy, "¥70").await;
+    visit.click(&buy).await;
+    visit.wait_for_text(".slip", "抢到了").await;
+    let page = visit.service.get("/api/orders", &token(visit.user, Role::Buyer)).await;
+    assert_eq!(page.expect(200)["orders"][0]["price_cents"], 7000);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn orders_fit_on_a_phone_and_are_legible_in_the_dark() {
     let visit = Visit::begin(&["--unpaid-timeout-s", "600"]).await;
     for (width, dark) in [(1280, false), (1280, true), (360, false), (360, true), (320, true)] {
