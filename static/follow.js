@@ -17,7 +17,7 @@ const WAIT_MAX_S = 30;
 
 /**
  * Follows a ticket. Resolves to { ticket, answer }: the ended ticket, or null if its end is
- * not known; and the last answer. `onPending()` is called at each answer that it is pending.
+ * not known; and the last answer. `onPending(ticket)` is called at each answer that it is pending.
  */
 export async function follow(ticketId, { onPending, signal }) {
   const path = `/api/tickets/${encodeURIComponent(ticketId)}`;
@@ -33,7 +33,7 @@ export async function follow(ticketId, { onPending, signal }) {
     if (signal.aborted) break;
     told = { ...await ask(path, signal), heard: told.heard };
     if (isOver(told, signal)) break;
-    if (told.ticket) onPending();
+    if (told.ticket) onPending(told.ticket);
     delayMs = Math.min(delayMs * 1.5, ASK_AT_LEAST_EVERY_MS);
   }
   return { ticket: hasEnded(told.ticket) ? told.ticket : null, answer: told.answer };
@@ -61,7 +61,7 @@ async function listen(path, onPending, signal) {
         const said = ticketOf(event);
         if (!said) continue;
         ticket = said;
-        if (!hasEnded(ticket)) onPending();
+        if (!hasEnded(ticket)) onPending(ticket);
       }
       return hasEnded(ticket);
     },

@@ -44,8 +44,9 @@ export function forgetKeys() {
 }
 
 /**
- * Buys at the price that the page shows, or not at all. `onAsking(n, of)` is called before each question about an unclear outcome, `onPending()`
- * each time the service says that the purchase waits in the queue.
+ * Buys at the price that the page shows, or not at all. `onAsking(n, of)` is called before each
+ * question about an unclear outcome, `onPending(ticket)` each time the service says that the
+ * purchase waits in the queue.
  */
 export async function buy(voucherId, priceCents, { onAsking, onPending }) {
   if (running.has(voucherId)) return null;

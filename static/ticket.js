@@ -28,6 +28,7 @@ export class Ticket {
     this.parts = parts;
     this.buying = false;
     this.queued = false;
+    this.place = null; // of the queued purchase, as the service says it
     this.waitUntilMs = 0;
     // The person's order: null if there is none, '' if it is known to exist, but not by its id.
     this.orderId = null;

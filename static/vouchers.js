@@ -72,7 +72,8 @@ export function redraw() {
   setText(byId('no-tickets'), t('ticket.none'));
   drawBanner();
   for (const ticket of tickets.values()) {
-    if (!ticket.buying) ticket.hush();
+    if (ticket.queued) ticket.say(queuedWords(ticket.place), '');
+    else if (!ticket.buying) ticket.hush();
     ticket.redraw();
   }
   tick();
@@ -192,12 +193,13 @@ async function onBuy(ticket) {
       ticket.say(words, t('ticket.question', { n, all: outOf }));
       if (n === 1) announce(`${words.title} ${words.text}`);
     },
-    onPending() {
-      // Said once, although the service reports it repeatedly.
+    onPending(place) {
+      ticket.place = place;
+      const words = queuedWords(place);
+      ticket.say(words, '');
+      // Announced once, although the service reports the place repeatedly.
       if (ticket.queued) return;
       ticket.queued = true;
-      const words = queuedWords();
-      ticket.say(words, '');
       announce(`${ticket.voucher.title}: ${words.title} ${words.text}`);
       tick();
     },

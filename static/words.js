@@ -3,7 +3,7 @@
 
 import { duration, explain } from './http.js';
 import { parseTime } from './clock.js';
-import { fullTime, money } from './dom.js';
+import { count, fullTime, money } from './dom.js';
 import { hasText, t } from './language.js';
 
 // Refusals with a text of their own, and its tone.
@@ -95,9 +95,16 @@ export function askingWords(outOf) {
   return say('calm', 'buying.asking_title', t('buying.asking', { all: outOf }));
 }
 
-/** The text while the purchase waits in the queue. */
-export function queuedWords() {
-  return say('calm', 'buying.queued_title', t('buying.queued'));
+/** The text while the purchase waits in the queue, with its place as far as that is known. */
+export function queuedWords({ users_ahead: ahead, expected_wait_s: waitS }) {
+  const parts = [];
+  if (ahead === 0) parts.push(t('buying.ahead_none'));
+  else if (ahead === 1) parts.push(t('buying.ahead_one'));
+  else if (ahead > 1) parts.push(t('buying.ahead', { count: count(ahead) }));
+  if (waitS > 0) parts.push(t('buying.expected', { wait: duration(waitS) }));
+  parts.push(t('buying.queued'));
+  const text = parts.reduceRight((rest, first) => t('buying.sentences', { first, rest }));
+  return say('calm', 'buying.queued_title', text);
 }
 
 /** The text while a payment or cancellation with an unclear answer is sent again. */

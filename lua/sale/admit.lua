@@ -1,7 +1,8 @@
 -- Purpose: admit one purchase of a voucher, all or nothing: the window, one a user, a unit, a place
 --   in the stream. The clock is this server's, moved to the database's (`skew`, see open.lua).
 -- KEYS[1]: the sale, a hash of epoch, stock, seq, skew, came, ends; KEYS[2]: the users, a hash of
---   user to ticket; KEYS[3]: the tickets, a hash of ticket to state; KEYS[4]: the stream
+--   user to ticket; KEYS[3]: the tickets, a hash of ticket to state, and while that is pending of
+--   n:ticket to its number (`seq`); KEYS[4]: the stream
 -- ARGV[1]: user; ARGV[2]: ticket; ARGV[3]: price in cents; ARGV[4], ARGV[5]: the window, in ms
 --   since 1970; ARGV[6]: for how long everything outlives it, in ms; ARGV[7]: the most entries in
 --   the stream; ARGV[8]: the key of the request, or ''
@@ -37,9 +38,9 @@ if redis.call('XLEN', KEYS[4]) >= tonumber(ARGV[7]) then
   return {'full', ''}
 end
 redis.call('HINCRBY', KEYS[1], 'stock', -1)
-redis.call('HINCRBY', KEYS[1], 'seq', 1)
+local number = redis.call('HINCRBY', KEYS[1], 'seq', 1)
 redis.call('HSET', KEYS[2], ARGV[1], ARGV[2])
-redis.call('HSET', KEYS[3], ARGV[2], 'pending')
+redis.call('HSET', KEYS[3], ARGV[2], 'pending', 'n:' .. ARGV[2], number)
 redis.call('XADD', KEYS[4], '*', 'ticket', ARGV[2], 'user', ARGV[1], 'epoch', sale[1],
   'price', ARGV[3], 'at', string.format('%.0f', now), 'key', ARGV[8])
 -- The end of the sale may have been moved; and a hash that was empty is a new one without an end.
@@ -49,7 +50,7 @@ if moved then
   redis.call('HSET', KEYS[1], 'ends', ends)
 end
 for at, key in ipairs(KEYS) do
-  if moved or (at == 2 or at == 3) and redis.call('HLEN', key) == 1 then
+  if moved or (at == 2 or at == 3) and redis.call('HLEN', key) < at then
     redis.call('PEXPIREAT', key, ends)
   end
 end

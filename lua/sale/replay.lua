@@ -21,9 +21,9 @@ end
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000) + tonumber(sale[3])
 redis.call('HINCRBY', KEYS[1], 'stock', -1)
-redis.call('HINCRBY', KEYS[1], 'seq', 1)
+local number = redis.call('HINCRBY', KEYS[1], 'seq', 1)
 redis.call('HSET', KEYS[2], ARGV[1], ARGV[2])
-redis.call('HSET', KEYS[3], ARGV[2], 'pending')
+redis.call('HSET', KEYS[3], ARGV[2], 'pending', 'n:' .. ARGV[2], number)
 redis.call('XADD', KEYS[4], '*', 'ticket', ARGV[2], 'user', ARGV[1], 'epoch', sale[1],
   'price', ARGV[3], 'at', string.format('%.0f', now))
 -- Keys that were gone have no end; the sale's is theirs.

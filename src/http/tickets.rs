@@ -21,9 +21,12 @@ use super::extract::PathId;
 use super::sse_limiter::SsePermit;
 use super::success::accepted_at;
 use crate::domain::{OrderId, TicketId, TicketState, UserId, VoucherId};
+use crate::sale::TicketProgress;
 
 /// How often a stream reads its ticket.
 const TICKET_POLL_INTERVAL: Duration = Duration::from_millis(200);
+/// How often a stream sends a changed place at most.
+const PLACE_INTERVAL: Duration = Duration::from_secs(1);
 /// The longest silence of a stream; then it sends a comment.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(10);
 /// The longest life of a stream; its client then opens another.
@@ -42,6 +45,15 @@ pub(super) struct TicketView {
     status: &'static str,
     /// The order, if the status is `bought`, or `already_ordered` and it is known.
     order_id: Option<OrderId>,
+    /// How many tickets of other users were before it when this was asked, while it is pending. 0
+    /// says that it is next or being written. Orders are written many at a time, so a ticket may
+    /// end before some of them do.
+    #[schema(example = 12)]
+    users_ahead: Option<u64>,
+    /// In how many seconds it probably ends, from the rate of the last seconds; null if that is
+    /// not known, or is more than an hour.
+    #[schema(example = 3)]
+    expected_wait_s: Option<u64>,
 }
 
 /// A ticket.
@@ -51,9 +63,12 @@ pub(super) struct TicketAnswer {
 }
 
 impl TicketAnswer {
-    fn new(id: TicketId, state: TicketState) -> Self {
+    fn new(id: TicketId, progress: TicketProgress) -> Self {
+        let TicketProgress { state, users_ahead, expected_wait_s } = progress;
         let (voucher_id, status, order_id) = (id.voucher(), state.name(), state.order());
-        Self { ticket: TicketView { id, voucher_id, status, order_id } }
+        Self {
+            ticket: TicketView { id, voucher_id, status, order_id, users_ahead, expected_wait_s },
+        }
     }
 }
 
@@ -63,7 +78,7 @@ pub(super) fn router() -> OpenApiRouter<ApiState> {
 
 /// The answer to a purchase that was admitted.
 pub(super) fn admitted(ticket: TicketId) -> Response {
-    let answer = TicketAnswer::new(ticket, TicketState::Pending);
+    let answer = TicketAnswer::new(ticket, TicketState::Pending.into());
     accepted_at(&format!("/api/tickets/{ticket}"), answer)
 }
 
@@ -83,7 +98,8 @@ async fn one(
 }
 
 /// A ticket as server-sent events: `event: ticket` with the answer of `/api/tickets/{id}` as
-/// `data`, at once and at each change, until the ticket has ended. The token is sent in the header
+/// `data`, at once and at each change of its status, until the ticket has ended. A change of its
+/// place alone is sent at most once a second. The token is sent in the header
 /// `Authorization`, so a browser reads it with `fetch`.
 #[utoipa::path(get, path = "/api/tickets/{id}/events", tag = "tickets",
     security(("bearer" = [])), params(("id" = TicketId, Path)),
@@ -112,9 +128,9 @@ async fn events(
     Ok((headers, Body::new(body)).into_response())
 }
 
-async fn look(api: &ApiState, user: UserId, ticket: TicketId) -> Result<TicketState, ApiError> {
+async fn look(api: &ApiState, user: UserId, ticket: TicketId) -> Result<TicketProgress, ApiError> {
     let queue = api.sale.queue().ok_or(ApiError::TicketNotFound)?;
-    queue.state(user, ticket).await?.ok_or(ApiError::TicketNotFound)
+    queue.progress(user, ticket).await?.ok_or(ApiError::TicketNotFound)
 }
 
 /// A stream of events to one client.
@@ -129,23 +145,26 @@ struct Events {
 impl Events {
     /// Sends each change until the ticket or the permit ends, the client hangs up, or this replica
     /// shuts down.
-    async fn send_from(&mut self, first: TicketState) {
+    async fn send_from(&mut self, first: TicketProgress) {
         let began = Instant::now();
         let mut last = first;
         let mut sent = Instant::now();
         if self.send(self.event(first)).await.is_err() {
             return;
         }
-        while last == TicketState::Pending
+        while last.state == TicketState::Pending
             && began.elapsed() < MAX_STREAM_LIFE
             && !self.api.readiness.is_draining()
             && self.permit.keep().await
         {
             sleep(TICKET_POLL_INTERVAL).await;
             let text = match look(&self.api, self.user, self.ticket).await {
-                Ok(state) if state != last => {
-                    last = state;
-                    self.event(state)
+                Ok(next)
+                    if next.state != last.state
+                        || (next != last && sent.elapsed() >= PLACE_INTERVAL) =>
+                {
+                    last = next;
+                    self.event(next)
                 }
                 // A failed read is not sent; the next one may succeed.
                 Ok(_) | Err(_) if sent.elapsed() > KEEP_ALIVE_INTERVAL => ":\n\n".to_owned(),
@@ -158,8 +177,8 @@ impl Events {
         }
     }
 
-    fn event(&self, state: TicketState) -> String {
-        let answer = TicketAnswer::new(self.ticket, state);
+    fn event(&self, progress: TicketProgress) -> String {
+        let answer = TicketAnswer::new(self.ticket, progress);
         let data = serde_json::to_string(&answer).unwrap_or_default();
         format!("event: ticket\ndata: {data}\n\n")
     }

@@ -53,7 +53,7 @@ use in_flight_requests::InFlightRequests;
 pub use injected_bug::InjectedBug;
 use order_settlement::OrderSettlement;
 pub use outcome::{Outcome, Refusal, SettlementOutcome};
-pub use queued::{AdmissionOutcome, Queue, QueueParts, TicketSigner};
+pub use queued::{AdmissionOutcome, Queue, QueueParts, TicketProgress, TicketSigner};
 pub use request::PurchaseRequest;
 use sold_out_cache::SoldOutCache;
 use voucher_cache::{SoldOutPolicy, VoucherCache};

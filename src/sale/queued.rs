@@ -34,6 +34,7 @@
 //! Tests: `tests/service/queued/`.
 
 mod admission_load;
+mod drain_rate;
 mod entry;
 mod entry_processing;
 mod idempotency;
@@ -59,6 +60,7 @@ use super::{Parts, SaleConfig};
 use crate::domain::{TicketId, TicketState, UserId, VoucherId};
 use crate::store::{Health, Orders, SaleStream, StoreError, Tickets};
 use admission_load::AdmissionLoad;
+use drain_rate::DrainRates;
 pub use entry::AdmissionOutcome;
 use stream_consumer::StreamConsumer;
 pub use ticket_signer::TicketSigner;
@@ -71,6 +73,23 @@ const MIN_WORKER_AGE: Duration = Duration::from_secs(10);
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(40);
 /// The most entries that are written alone at a time, and the most of those that waited for a row.
 const MAX_ALONE: usize = 4;
+
+/// A ticket as its user sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TicketProgress {
+    /// Where it stands.
+    pub state: TicketState,
+    /// While it is pending: how many tickets of other users are before it.
+    pub users_ahead: Option<u64>,
+    /// How long it probably waits, in seconds, from the rate of the last seconds.
+    pub expected_wait_s: Option<u64>,
+}
+
+impl From<TicketState> for TicketProgress {
+    fn from(state: TicketState) -> Self {
+        Self { state, users_ahead: None, expected_wait_s: None }
+    }
+}
 
 /// What the queued mode needs beside [`Parts`].
 pub struct QueueParts {
@@ -101,6 +120,7 @@ struct QueueContext {
     batch_writer: BatchWriter,
     health: Health,
     admission_load: AdmissionLoad,
+    drain_rates: DrainRates,
     /// Held by the request that opens a queue; `opened` wakes the others.
     opening: tokio::sync::Mutex<()>,
     opened: Notify,
@@ -142,6 +162,7 @@ impl Queue {
             batch_writer,
             health: parts.health.clone(),
             admission_load: AdmissionLoad::default(),
+            drain_rates: DrainRates::default(),
             opening: tokio::sync::Mutex::default(),
             opened: Notify::new(),
             alone: Semaphore::new(MAX_ALONE),
@@ -152,24 +173,31 @@ impl Queue {
         }))
     }
 
-    /// The state of a ticket; `None` if it is not that user's.
-    pub async fn state(
+    /// How far a ticket has come; `None` if it is not that user's.
+    pub async fn progress(
         &self,
         user: UserId,
         ticket: TicketId,
-    ) -> Result<Option<TicketState>, StoreError> {
+    ) -> Result<Option<TicketProgress>, StoreError> {
         let context = &self.0;
         if !context.signer.is_of(ticket, user) {
             return Ok(None);
         }
-        if let Some(state) = context.stream.state(ticket).await? {
-            return Ok(Some(state));
+        if let Some((state, place)) = context.stream.place(ticket).await? {
+            let (voucher, now) = (ticket.voucher(), Instant::now());
+            return Ok(Some(TicketProgress {
+                state,
+                users_ahead: place.map(|place| place.ahead()),
+                expected_wait_s: place
+                    .and_then(|place| context.drain_rates.expected_wait_s(voucher, &place, now)),
+            }));
         }
         // Redis has lost the ticket, or the sale is long over. Every end has a row.
-        match context.tickets.find(ticket).await? {
-            Some(state) => Ok(Some(state)),
-            None => context.tickets.end(ticket, user, TicketState::Lost).await.map(Some),
-        }
+        let state = match context.tickets.find(ticket).await? {
+            Some(state) => state,
+            None => context.tickets.end(ticket, user, TicketState::Lost).await?,
+        };
+        Ok(Some(state.into()))
     }
 
     /// Runs workers for the queues of all vouchers until `finish` is called.

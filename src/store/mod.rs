@@ -59,8 +59,8 @@ pub use run_records::{EarlierRun, RunRecord, RunRecords};
 pub use session::{CommitError, OpenedTransaction, Session, Transaction};
 pub use settlement::{SettleError, Settlement};
 pub use stream::{
-    Admission, AdmissionRequest, EntryEnd, Progress, QueueOpening, QueuedOrder, ReadMode,
-    SaleStream, StreamEntry, Units, Unreadable,
+    Admission, AdmissionRequest, EntryEnd, Progress, QueueOpening, QueuePlace, QueuedOrder,
+    ReadMode, SaleStream, StreamEntry, Units, Unreadable,
 };
 pub use stream_leases::StreamLeases;
 pub use tables::SaleTables;

@@ -20,8 +20,8 @@ use time::OffsetDateTime;
 use super::{RedisConnection, StoreError};
 use crate::domain::{TicketId, TicketState, UserId, VoucherId};
 pub use types::{
-    Admission, AdmissionRequest, EntryEnd, Progress, QueueOpening, QueuedOrder, ReadMode,
-    StreamEntry, Units, Unreadable,
+    Admission, AdmissionRequest, EntryEnd, Progress, QueueOpening, QueuePlace, QueuedOrder,
+    ReadMode, StreamEntry, Units, Unreadable,
 };
 use wire::{entry_of, state_of, state_text};
 
@@ -268,6 +268,27 @@ impl SaleStream {
         Ok(text.as_deref().and_then(state_of))
     }
 
+    /// Where a ticket stands, and its place in the queue while it is pending; `None` if Redis does
+    /// not know it.
+    pub async fn place(
+        &self,
+        ticket: TicketId,
+    ) -> Result<Option<(TicketState, Option<QueuePlace>)>, StoreError> {
+        let keys = self.keys(ticket.voucher());
+        let mut pipe = redis::pipe();
+        pipe.cmd("HMGET").arg(&keys.tickets).arg(ticket.to_string()).arg(format!("n:{ticket}"));
+        append_progress(&mut pipe, &keys);
+        let (of_ticket, sale, under_way): ((Option<String>, Option<u64>), _, u64) =
+            pipe.atomic().query_async(&mut self.connection.clone()).await?;
+        let (text, number) = of_ticket;
+        let Some(state) = text.as_deref().and_then(state_of) else { return Ok(None) };
+        let place = number
+            .filter(|_| state == TicketState::Pending)
+            .zip(progress_of(sale, under_way))
+            .map(|(number, progress)| QueuePlace { number, progress });
+        Ok(Some((state, place)))
+    }
+
     /// Whether there is a stream to take entries from.
     pub async fn has_group(&self, voucher: VoucherId) -> Result<bool, StoreError> {
         let mut exists = redis::cmd("EXISTS");
@@ -278,17 +299,10 @@ impl SaleStream {
     /// How far the sale has come; `None` if it is not open.
     pub async fn progress(&self, voucher: VoucherId) -> Result<Option<Progress>, StoreError> {
         let keys = self.keys(voucher);
-        let (sale, under_way): ((Option<u64>, Option<u64>), u64) = redis::pipe()
-            .atomic()
-            .cmd("HMGET")
-            .arg(&keys.sale)
-            .arg(&["epoch", "seq"])
-            .cmd("XLEN")
-            .arg(&keys.stream)
-            .query_async(&mut self.connection.clone())
-            .await?;
-        let (Some(epoch), Some(seq)) = sale else { return Ok(None) };
-        Ok(Some(Progress { epoch, seq, under_way }))
+        let mut pipe = redis::pipe();
+        append_progress(&mut pipe, &keys);
+        let (sale, under_way) = pipe.atomic().query_async(&mut self.connection.clone()).await?;
+        Ok(progress_of(sale, under_way))
     }
 
     /// Adds the units that came back to the database, read after that progress; whether there are
@@ -331,6 +345,17 @@ impl SaleStream {
         let _removed: u8 = call.arg(consumer).invoke_async(&mut self.connection.clone()).await?;
         Ok(())
     }
+}
+
+/// Adds the commands that read how far a sale has come.
+fn append_progress(pipe: &mut redis::Pipeline, keys: &VoucherKeys) {
+    pipe.cmd("HMGET").arg(&keys.sale).arg(&["epoch", "seq"]).cmd("XLEN").arg(&keys.stream);
+}
+
+/// What they answer.
+fn progress_of(sale: (Option<u64>, Option<u64>), under_way: u64) -> Option<Progress> {
+    let (epoch, seq) = sale.0.zip(sale.1)?;
+    Some(Progress { epoch, seq, under_way })
 }
 
 /// What an end leaves. Sold out means that the database has no unit: there is none to give back.

@@ -129,3 +129,55 @@ pub struct Progress {
     /// Entries that are not acknowledged.
     pub under_way: u64,
 }
+
+impl Progress {
+    /// How many tickets have ended since the opening.
+    pub fn ended(&self) -> u64 {
+        self.seq.saturating_sub(self.under_way)
+    }
+}
+
+/// The place of a pending ticket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QueuePlace {
+    /// It was admitted as the nth since the opening.
+    pub number: u64,
+    /// How far the sale has come.
+    pub progress: Progress,
+}
+
+impl QueuePlace {
+    /// How many tickets are before it, as if tickets ended in the order of their admission.
+    ///
+    /// Orders are written many at a time. A later ticket that has ended counts as an earlier one,
+    /// so the number may be too small. It is never larger than that of the other pending tickets.
+    pub fn ahead(&self) -> u64 {
+        let earlier = self.number.saturating_sub(1);
+        let others = self.progress.under_way.saturating_sub(1);
+        earlier.saturating_sub(self.progress.ended()).min(others)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ahead_is_the_earlier_tickets_that_have_not_ended_and_never_more_than_the_pending_ones() {
+        for (number, seq, under_way, ahead) in [
+            (1, 1, 1, 0),
+            (5, 5, 5, 4),
+            (5, 9, 9, 4),
+            (5, 9, 6, 1),
+            // Five later ones have ended before it.
+            (5, 10, 5, 0),
+            // An entry that was not admitted is in the stream.
+            (2, 2, 3, 1),
+            (7, 7, 2, 1),
+            (1, 1, 0, 0),
+        ] {
+            let place = QueuePlace { number, progress: Progress { epoch: 1, seq, under_way } };
+            assert_eq!(place.ahead(), ahead, "{place:?}");
+        }
+    }
+}

@@ -20,7 +20,7 @@ const LATIN_WORDS: &str = "\
     return found;";
 
 impl Visit {
-    async fn assert_chinese(&self) {
+    pub(super) async fn assert_chinese(&self) {
         assert_eq!(self.browser.run(LATIN_WORDS).await, json!([]), "not in Chinese");
     }
 }

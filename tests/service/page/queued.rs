@@ -58,6 +58,26 @@ async fn a_queued_purchase_is_followed_to_its_order_which_can_then_be_paid() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_queued_buyer_sees_how_many_others_are_ahead_in_both_languages() {
+    let visit = Visit::without_order(&QUEUED).await;
+    let (url, voucher) = (&visit.service.url, visit.service.voucher(3).await);
+    let tx = lock_stock(&visit.service.place.database_url, &voucher).await;
+    for other in [101, 102] {
+        ticket_of(buy(url, &voucher, other).await);
+    }
+    visit.browser.run("location.reload(); return 1").await;
+    visit.click(&button(&voucher)).await;
+    visit.wait_for_text(&ticket(&voucher), "2 others are ahead of you. Your order is").await;
+    visit.wait_for_text("#hear", "2 others are ahead of you.").await;
+    visit.click("#language").await;
+    visit.wait_for_text(&ticket(&voucher), "你前面还有 2 人。轮到时").await;
+    visit.assert_chinese().await;
+    tx.rollback().await.expect("a ROLLBACK");
+    visit.wait_for_text(&ticket(&voucher), "抢到了").await;
+    visit.assert_quiet().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_ticket_that_ends_without_an_order_is_shown_with_its_outcome() {
     const ENDS: [(&str, &str); 4] = [
         ("sold_out", "Sold out."),
