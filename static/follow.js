@@ -84,7 +84,8 @@ async function ask(path, signal) {
   return { ticket: answer.status === 200 ? answer.body?.ticket ?? null : null, answer };
 }
 
-function pause(ms, signal) {
+/** Waits about that long: 15 % more or less; not after `signal` aborts. */
+export function pause(ms, signal) {
   return new Promise((wake) => {
     const end = () => {
       clearTimeout(timer);

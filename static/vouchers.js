@@ -5,9 +5,12 @@ import { explain, request } from './http.js';
 import { announce, byId, setText } from './dom.js';
 import { t } from './language.js';
 import { buy, forgetKeys, isRunning } from './purchase.js';
+import { watchRestock } from './restock.js';
 import * as session from './session.js';
 import { Ticket } from './ticket.js';
-import { answerWords, askingWords, outcomeWords, queuedWords } from './words.js';
+import {
+  answerWords, askingWords, outcomeWords, queuedWords, restockWords,
+} from './words.js';
 
 // Waits between two polls of the stock; each is varied by 15 % either way.
 const POLL_OPEN_MS = 2_000;
@@ -20,6 +23,7 @@ const WAIT_MAX_S = 120;
 
 const tickets = new Map(); // voucher id -> Ticket
 const mine = new Map(); // voucher id -> { id, status } of the user's order
+const watches = new Map(); // voucher id -> { abort, available }: a sold-out voucher is watched
 let active = false; // shown, in a visible tab, online
 let pollTimer = 0;
 let tickTimer = 0;
@@ -35,6 +39,7 @@ export function init(given) {
   session.onChange(() => {
     mine.clear();
     forgetKeys();
+    for (const id of [...watches.keys()]) unwatch(id);
     for (const ticket of tickets.values()) {
       own(ticket);
       ticket.hush();
@@ -129,11 +134,14 @@ function show(vouchers) {
     if (listed.has(id) || isRunning(id)) continue;
     ticket.root.remove();
     tickets.delete(id);
+    unwatch(id);
   }
   for (const voucher of vouchers) {
     const known = tickets.get(voucher.id);
     if (known) {
-      known.update(voucher);
+      // In the queued mode the database may have units that are admitted to others.
+      const isGone = watches.get(voucher.id)?.available === false;
+      known.update(isGone ? { ...voucher, stock: 0 } : voucher);
     } else {
       const ticket = new Ticket(voucher, onBuy);
       own(ticket);
@@ -187,6 +195,7 @@ async function onBuy(ticket) {
     return;
   }
   ticket.hush();
+  unwatch(ticket.voucher.id);
   const bought = buy(ticket.voucher.id, ticket.voucher.price_cents, {
     onAsking(n, outOf) {
       const words = askingWords(outOf);
@@ -223,7 +232,10 @@ function settle(ticket, outcome) {
     // An older order may be paid or cancelled by now.
     if (!outcome.order) void loadMine();
   }
-  if (outcome.code === 'sold_out') ticket.voucher.stock = 0;
+  if (outcome.code === 'sold_out') {
+    ticket.voucher.stock = 0;
+    void watch(ticket);
+  }
   if (outcome.code === 'price_changed') {
     ticket.update({ ...ticket.voucher, price_cents: outcome.answer.problem.price_cents });
   }
@@ -232,6 +244,36 @@ function settle(ticket, outcome) {
   ticket.waitUntilMs = clock.now() + Math.min(waitS, WAIT_MAX_S) * 1000;
   ticket.say(words, answerWords(outcome.answer, words.tone === 'bad'));
   announce(`${ticket.voucher.title}: ${words.title} ${words.text}`);
+}
+
+// Waits for a unit of a voucher that was sold out, and shows when one comes back and is gone again.
+async function watch(ticket) {
+  const { id, title } = ticket.voucher;
+  unwatch(id);
+  const watched = { abort: new AbortController(), available: false };
+  watches.set(id, watched);
+  const notify = (state) => {
+    const words = restockWords(state);
+    ticket.say(words, '');
+    announce(`${title}: ${words.title} ${words.text}`);
+    tick();
+  };
+  const isOver = await watchRestock(id, {
+    isActive: () => active,
+    signal: watched.abort.signal,
+    onChange(available) {
+      watched.available = available;
+      ticket.voucher.stock = available ? Math.max(ticket.voucher.stock, 1) : 0;
+      notify(available ? 'back' : 'gone');
+    },
+  });
+  if (watches.get(id) === watched) watches.delete(id);
+  if (isOver && !watched.available) notify('over');
+}
+
+function unwatch(id) {
+  watches.get(id)?.abort.abort();
+  watches.delete(id);
 }
 
 // Marks vouchers that the user has already bought. Best effort: a purchase is refused anyway.

@@ -107,6 +107,12 @@ export function queuedWords({ users_ahead: ahead, expected_wait_s: waitS }) {
   return say('calm', 'buying.queued_title', text);
 }
 
+/** @param state 'back': a unit can be bought again; 'gone': it was sold; 'over': none came back */
+export function restockWords(state) {
+  const tone = state === 'back' ? 'good' : 'calm';
+  return say(tone, `restock.${state}_title`, t(`restock.${state}`));
+}
+
 /** The text while a payment or cancellation with an unclear answer is sent again. */
 export function askingAgainWords() {
   return say('calm', 'settle.asking_title', t('settle.asking'));

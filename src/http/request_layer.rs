@@ -283,7 +283,7 @@ fn new_id() -> String {
     uuid::Uuid::new_v4().hyphenated().encode_lower(&mut digits).to_owned()
 }
 
-/// Sets the security headers. Answers of the API must not be cached.
+/// Sets the security headers. Answers of the API must not be cached, unless they say for how long.
 fn secure(headers: &mut HeaderMap) {
     // One allocation for all headers that this module and hyper set.
     headers.reserve(HEADERS);
@@ -293,7 +293,7 @@ fn secure(headers: &mut HeaderMap) {
     // A problem has no body and no type yet; it becomes JSON.
     let is_json = headers.get(CONTENT_TYPE).is_none_or(|kind| kind == "application/json");
     if is_json {
-        headers.insert(CACHE_CONTROL, NO_STORE);
+        headers.entry(CACHE_CONTROL).or_insert(NO_STORE);
     }
 }
 

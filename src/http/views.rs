@@ -61,6 +61,15 @@ fn phase(voucher: &Voucher, now: OffsetDateTime) -> &'static str {
     }
 }
 
+/// Whether a unit can be bought.
+#[derive(Serialize, ToSchema)]
+pub(super) struct AvailabilityView {
+    pub(super) voucher_id: VoucherId,
+    /// Whether the voucher is on sale now and a unit is left. Another buyer may be faster.
+    #[schema(example = true)]
+    pub(super) available: bool,
+}
+
 /// A voucher, for admins.
 #[derive(Serialize, ToSchema)]
 pub(super) struct VoucherAnswer {

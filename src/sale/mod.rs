@@ -11,6 +11,7 @@
 //! Nothing here knows HTTP or SQL.
 
 mod attempt;
+mod availability;
 mod batch_writer;
 mod charge;
 mod config;

@@ -134,7 +134,7 @@ impl Sale {
     }
 
     /// The terms of a voucher: cached ones, or later ones than those of `outdated`.
-    async fn read_terms(
+    pub(super) async fn read_terms(
         &self,
         voucher: VoucherId,
         outdated: Option<&Arc<Terms>>,

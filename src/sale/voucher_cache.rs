@@ -84,6 +84,11 @@ impl Terms {
         self.sold_out && self.until.is_none_or(|until| now < until)
     }
 
+    /// Whether no unit was left when the voucher was read.
+    pub(super) fn was_sold_out(&self) -> bool {
+        self.sold_out
+    }
+
     /// All buyers, if the voucher was closed and they fit into the cache.
     pub(super) fn buyers(&self) -> Option<&Buyers> {
         self.buyers.as_deref()

@@ -296,6 +296,13 @@ impl SaleStream {
         Ok(exists.query_async(&mut self.connection.clone()).await?)
     }
 
+    /// Units left to admit; `None` if the queue is not open.
+    pub async fn units_left(&self, voucher: VoucherId) -> Result<Option<i64>, StoreError> {
+        let mut get = redis::cmd("HGET");
+        get.arg(&self.keys(voucher).sale).arg("stock");
+        Ok(get.query_async(&mut self.connection.clone()).await?)
+    }
+
     /// How far the sale has come; `None` if it is not open.
     pub async fn progress(&self, voucher: VoucherId) -> Result<Option<Progress>, StoreError> {
         let keys = self.keys(voucher);

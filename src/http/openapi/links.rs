@@ -58,6 +58,7 @@ pub(super) const LINKS: &[Follow] = &[
     follow(("vouchers_list", "200"), "vouchers_one", FIRST_VOUCHER, "each of them"),
     follow(("vouchers_list", "200"), "orders_buy", FIRST_VOUCHER, "if its phase is open"),
     follow(("vouchers_one", "200"), "orders_buy", VOUCHER, "if its phase is open"),
+    follow(("vouchers_one", "200"), "vouchers_availability", VOUCHER, "to wait for a unit"),
     follow(("orders_buy", "201"), "orders_one", ORDER, "at any time"),
     follow(("orders_buy", "201"), "orders_pay", ORDER, "until it is cancelled"),
     follow(("orders_buy", "201"), "orders_cancel", ORDER, "until it is paid"),

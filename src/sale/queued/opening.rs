@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use time::OffsetDateTime;
 use tokio::time::{sleep, timeout};
 
-use super::QueueContext;
+use super::{Queue, QueueContext};
 use crate::domain::VoucherId;
 use crate::failpoint::{self, reach};
 use crate::store::{Admission, AdmissionRequest, StoreError};
@@ -24,6 +24,18 @@ const OPEN_POLL_INTERVAL: Duration = Duration::from_millis(10);
 const LOCAL_OPEN_POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// The shortest time between two comparisons of a queue's stock with the database.
 const REFILL_INTERVAL: Duration = Duration::from_millis(200);
+
+impl Queue {
+    /// Whether there are units to admit, of a voucher of which the database has some. An empty
+    /// queue is refilled as for a purchase.
+    pub(in crate::sale) async fn has_units(&self, voucher: VoucherId) -> Result<bool, StoreError> {
+        let context = &self.0;
+        match context.stream.units_left(voucher).await? {
+            Some(..=0) => Ok(context.may_refill(voucher) && context.refill(voucher).await?),
+            Some(_) | None => Ok(true),
+        }
+    }
+}
 
 impl QueueContext {
     /// Admits a purchase. Opens the queue first if it is not open, and refills it if it is empty

@@ -9,13 +9,14 @@ use crate::caller::{Caller, assert_problem, bearer};
 use crate::support::{Service, token};
 
 /// Every address, and the methods it takes.
-pub(crate) const ROUTES: [(&str, &str); 24] = [
+pub(crate) const ROUTES: [(&str, &str); 25] = [
     ("/api/login/codes", "POST"),
     ("/api/login", "POST"),
     ("/api/logout", "POST"),
     ("/api/me", "GET,HEAD"),
     ("/api/vouchers", "GET,HEAD"),
     ("/api/vouchers/1", "GET,HEAD"),
+    ("/api/vouchers/1/availability", "GET,HEAD"),
     ("/api/vouchers/1/orders", "POST"),
     ("/api/orders", "GET,HEAD"),
     ("/api/orders/1", "GET,HEAD"),

@@ -1,6 +1,7 @@
 //! What the API promises to its clients, route by route.
 
 mod admin;
+mod availability;
 mod envelope;
 mod openapi;
 mod orders;

@@ -18,6 +18,12 @@ const SHIFT: &str = "\u{e008}";
 const ENTER: &str = "\u{e007}";
 const ESCAPE: &str = "\u{e00c}";
 
+/// Keeps the page from hearing by itself what has changed.
+const DEAF: &str = "const real = window.fetch; \
+    window.fetch = (path, how) => path === '/api/vouchers' ? new Promise(() => {}) \
+      : real(path, how); \
+    return 1";
+
 /// A user who is logged in on the page, with an order of that voucher.
 struct Visit {
     service: Service,
@@ -207,12 +213,8 @@ async fn a_rate_limited_buyer_sees_why_and_when_to_retry() {
 async fn a_changed_price_is_shown_and_asked_for_before_anything_is_sold() {
     let visit = Visit::without_order(&[]).await;
     let buy = format!("#buy-{}", visit.voucher);
-    // The page never hears of a change by itself.
-    let deaf = "const real = window.fetch; \
-        window.fetch = (path, how) => path === '/api/vouchers' \
-          ? new Promise(() => {}) : real(path, how); return 1";
     visit.wait_for_text(&buy, "Buy for ¥80").await;
-    visit.browser.run(deaf).await;
+    visit.browser.run(DEAF).await;
     visit.service.set_price(&visit.voucher, 9000).await;
     visit.click(&buy).await;
     visit.wait_for_text(".slip", "The price has changed.").await;
@@ -230,6 +232,31 @@ async fn a_changed_price_is_shown_and_asked_for_before_anything_is_sold() {
     visit.wait_for_text(".slip", "抢到了").await;
     let page = visit.service.get("/api/orders", &token(visit.user, Role::Buyer)).await;
     assert_eq!(page.expect(200)["orders"][0]["price_cents"], 7000);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sold_out_buyer_is_notified_when_a_unit_is_available_again_and_when_it_is_sold() {
+    let visit = Visit::without_order(&[]).await;
+    let buy = format!("#buy-{}", visit.voucher);
+    visit.wait_for_text(&buy, "Buy for").await;
+    visit.browser.run(DEAF).await;
+    let order = visit.service.order(&visit.voucher, 71).await;
+    visit.click(&buy).await;
+    visit.wait_for_text(".slip", "it says for 15 minutes if a unit comes back").await;
+    visit.wait_for_text(&buy, "Sold out").await;
+    visit.service.cancel(&order, 71).await.expect(200);
+    visit.wait_for_text(".slip", "A unit is available again.").await;
+    visit.wait_for_text("#hear", "A unit is available again.").await;
+    visit.wait_for_text(&buy, "Buy for").await;
+    let order = visit.service.order(&visit.voucher, 72).await;
+    visit.wait_for_text(".slip", "Sold out again.").await;
+    visit.wait_for_text(&buy, "Sold out").await;
+    visit.service.cancel(&order, 72).await.expect(200);
+    visit.click("#language").await;
+    visit.wait_for_text(".slip", "又有券了。").await;
+    visit.click(&buy).await;
+    visit.wait_for_text(".slip", "抢到了").await;
+    assert_eq!(visit.service.add_up(&visit.voucher).await, (1, 2, 0));
 }
 
 #[tokio::test(flavor = "multi_thread")]
