@@ -8,7 +8,7 @@
 use std::io;
 use std::path::Path;
 
-use distlock::{Guard, HoldKind, LockOptions, Locks, LossCause, OwnerTag, guarantees};
+use distlock::{Guard, HoldKind, LockError, LockOptions, Locks, LossCause, OwnerTag, guarantees};
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
 use tokio::signal::unix::{SignalKind, signal};
@@ -142,8 +142,9 @@ async fn take(config: &LockRun, locks: &Locks) -> Result<Guard, Failure> {
         Ok(guard) => Ok(guard),
         Err(error) => {
             let failure = Failure::about(&config.name, &error);
-            let is_held = failure.code == TIMED_OUT;
-            let holder = if is_held { name_holder(config, locks).await } else { None };
+            // After a wait of more than a second the error names it.
+            let is_unnamed = matches!(error, LockError::TimedOut { holder: None, .. });
+            let holder = if is_unnamed { name_holder(config, locks).await } else { None };
             let holder = holder.map(|holder| format!(" ({holder})")).unwrap_or_default();
             Err(Failure { sentence: failure.sentence + &holder, ..failure })
         }
