@@ -1,14 +1,15 @@
 //! The holders that keep waiters waiting: seen through the inspector, logged, and put into errors.
 //!
 //! A wait that lasts longer than a second asks every second which owner holds the lock. A process
-//! asks once a second for each name, for at most [`MAX_NAMES`] names; all its waiters share the
-//! answer. Shorter waits ask nothing.
+//! asks once a second for each name, and at most [`MAX_QUESTIONS`] at a time; all its
+//! waiters share the answer. Shorter waits ask nothing.
 
 use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::name_rate_limit::NameRateLimit;
@@ -18,8 +19,10 @@ use crate::{Guard, HoldKind, LockError, LockHolder, LockName, Locker, RenewalKin
 pub(crate) const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 /// An answer younger than this is shared.
 const MAX_AGE: Duration = Duration::from_millis(900);
-/// The most names that are asked for at a time.
+/// The most names that are remembered.
 const MAX_NAMES: usize = 1024;
+/// The most questions under way: some kinds need a connection of the pool for one.
+const MAX_QUESTIONS: usize = 4;
 
 /// The holders of one mechanism's locks, as waiters of this process saw them.
 #[derive(Clone)]
@@ -29,6 +32,8 @@ struct ReportState {
     locker: Arc<dyn Locker>,
     readings: Mutex<HashMap<LockName, HolderReading>>,
     losses: NameRateLimit,
+    /// One for each question that may be under way.
+    questions: Semaphore,
 }
 
 struct HolderReading {
@@ -38,8 +43,12 @@ struct HolderReading {
 
 impl HolderReports {
     pub(crate) fn new(locker: Arc<dyn Locker>) -> Self {
-        let (readings, losses) = (Mutex::default(), NameRateLimit::default());
-        Self(Arc::new(ReportState { locker, readings, losses }))
+        Self(Arc::new(ReportState {
+            locker,
+            readings: Mutex::default(),
+            losses: NameRateLimit::default(),
+            questions: Semaphore::new(MAX_QUESTIONS),
+        }))
     }
 
     /// Runs an acquisition, and reports every second until it ends. A time-out names the holder
@@ -121,12 +130,13 @@ impl HolderReports {
         true
     }
 
-    /// The first holder; `None` if it is not known.
+    /// The first holder; `None` if it is not known, or if too many are asked for already.
     pub(crate) async fn look(&self, name: &LockName) -> Option<LockHolder> {
         // Only while it has waiters is the holder of a row known, after up to 6 s.
         if self.0.locker.guarantees().hold == HoldKind::Transaction {
             return None;
         }
+        let _question = self.0.questions.try_acquire().ok()?;
         let inspector = self.0.locker.inspector()?;
         let lock = timeout(REPORT_INTERVAL, inspector.inspect(name)).await.ok()?.ok()?;
         lock.state.holders().first().cloned()

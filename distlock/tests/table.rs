@@ -139,14 +139,3 @@ fn each_kind_has_a_page_with_its_guarantees_under_the_same_headings() {
         assert_eq!(table(&page, "| hold |"), [row(kind)], "{kind}");
     }
 }
-
-#[test]
-fn the_readmes_count_the_kinds_as_the_registry_does() {
-    let count = LockKind::ALL.len();
-    for (name, unit) in [("README.md", " lock kinds"), ("README.zh.md", " 种锁")] {
-        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name);
-        let text = fs::read_to_string(file).expect(name);
-        let (all, right) = (text.matches(unit), text.matches(&format!("{count}{unit}")).count());
-        assert!(right > 0 && all.count() == right, "{name} does not say {count}{unit}");
-    }
-}
