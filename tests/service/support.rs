@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 /// Signs the tokens of all tests.
 pub(crate) const SECRET: &str = "tests-only-0123456789-abcdefghij";
 /// The most tests of this binary that need a Redis database.
-const REDIS_DATABASES: u32 = 512;
+const REDIS_DATABASES: u32 = 1024;
 
 /// The servers of this test binary; the bed takes them down when the process ends.
 pub(crate) struct Servers {

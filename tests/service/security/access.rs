@@ -148,7 +148,7 @@ async fn no_route_takes_a_field_that_is_not_its_callers_to_set() {
     let routes = [
         (Method::POST, "/api/login/codes".to_owned(), json!({"phone": "13800000001"}), ""),
         (Method::POST, "/api/login".into(), login_body("123456"), ""),
-        (Method::POST, format!("/api/vouchers/{id}/orders"), json!({}), "price_cents"),
+        (Method::POST, format!("/api/vouchers/{id}/orders"), json!({}), "face_value_cents"),
         (Method::POST, "/api/admin/vouchers".into(), voucher_body(1), "stock_cents"),
         (Method::PATCH, format!("/api/admin/vouchers/{id}"), json!({"title": "x"}), "stock"),
         (Method::POST, format!("/api/admin/vouchers/{id}/on-sale"), json!({}), "stock"),
