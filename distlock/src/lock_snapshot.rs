@@ -45,7 +45,8 @@ pub struct LockHolder {
     pub id: String,
     /// The owner as the server stores it; `None` if the kind stores none.
     pub owner: Option<String>,
-    /// What the owner says of its process, if it says it ([`Locks::with_owner_tag`]).
+    /// What the owner says of its process, if it says it
+    /// ([`Locks::with_owner_tag`](crate::Locks::with_owner_tag)).
     pub tag: Option<OwnerTag>,
     /// How often the owner has entered; `None` if the server does not count.
     pub holds: Option<u64>,
