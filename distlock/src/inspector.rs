@@ -60,7 +60,7 @@ pub trait LockInspector: Send + Sync + 'static {
         limit: usize,
     ) -> Result<LockPage, LockError>;
 
-    /// Frees the hold with that [`LockHolder::id`](crate::LockHolder::id), and wakes a waiter as its
-    /// release does. Returns whether it was still held.
+    /// Frees the hold with that [`LockHolder::id`](crate::LockHolder::id), and wakes a waiter as
+    /// its release does. Returns whether it was still held.
     async fn force_release(&self, name: &LockName, id: &str) -> Result<bool, LockError>;
 }

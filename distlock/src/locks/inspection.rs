@@ -34,9 +34,9 @@ impl Locks {
         self.inspector()?.list(prefix, cursor, limit).await
     }
 
-    /// Frees the hold of that [`LockHolder::id`](crate::LockHolder::id) by force, and wakes a waiter
-    /// as a release does.
-    /// Another owner that has come meanwhile keeps the lock. Returns whether it was still held.
+    /// Frees the hold of that [`LockHolder::id`](crate::LockHolder::id) by force, and wakes a
+    /// waiter as a release does. Another owner that has come meanwhile keeps the lock. Returns
+    /// whether it was still held.
     ///
     /// The holder is not stopped: it learns of the loss at its next renewal or release, and works
     /// beside its successor until then. Fails as [`Locks::inspect`] does.
