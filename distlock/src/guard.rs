@@ -16,7 +16,8 @@ use crate::loss_report::LossReport;
 use crate::ownership::OwnershipGuard;
 use crate::watchdog::RenewalRegistration;
 use crate::{
-    Hold, LockError, LossCause, Owner, Release, Renewal, Request, Token, Validity, failpoint,
+    Hold, LockError, LossCause, Owner, Release, Renewal, RenewalTarget, Request, Token, Validity,
+    failpoint,
 };
 
 /// How often a release is tried that was not sent, or has no answer and counts once.
@@ -119,12 +120,10 @@ impl HoldResources {
     }
 
     /// Renews the hold once more, for `rest`, without a registration that would renew it further.
-    async fn leave_for(mut self, rest: Duration) -> Result<(), LockError> {
+    async fn leave_for(mut self, target: RenewalTarget, rest: Duration) -> Result<(), LockError> {
         drop(self.registration.take());
         drop(self.ownership.take());
-        self.metrics.record_hold(self.since.elapsed(), self.hold_state.is_lost());
-        let target = self.hold.renewal_target();
-        let target = target.ok_or(LockError::Unsupported("a lease that is renewed"))?;
+        self.record_end();
         let request = Request { lease: rest, ..target.request };
         let mut pause = RELEASE_RETRY_PAUSE;
         for _ in 0..RELEASE_ATTEMPTS {
@@ -258,15 +257,22 @@ impl Guard {
     /// Ends the renewal and leaves the lock to its server for `rest` at least; a lease that ends
     /// later may stay. For a holder that is done and keeps other owners out for longer.
     ///
-    /// A session that holds the lock ends with its process, whatever `rest` is. Fails with
-    /// [`LockError::Unsupported`] for a hold that cannot be renewed, with [`LockError::Lost`], or
-    /// with [`LockError::Backend`] without an answer; the lock is left to its lease then.
+    /// A hold that cannot be renewed is released, and the call fails with
+    /// [`LockError::Unsupported`]. It fails with [`LockError::Lost`], or with
+    /// [`LockError::Backend`] without an answer; then, and if the future is dropped, the lock is
+    /// left to its lease.
     pub async fn leave_for(self, rest: Duration) -> Result<(), LockError> {
         let GuardKind::Server(served) = &self.0 else {
             return Err(LockError::Unsupported("a lease"));
         };
+        let target = match &*lock(&served.held) {
+            Some(held) => held.hold.renewal_target(),
+            None => return Err(LockError::Lost),
+        };
+        // Without one, the guard is dropped here, and so released.
+        let target = target.ok_or(LockError::Unsupported("a lease that is renewed"))?;
         let held = take(&served.held).ok_or(LockError::Lost)?;
-        held.leave_for(rest).await
+        held.leave_for(target, rest).await
     }
 
     /// `None` if nothing can end the lock.

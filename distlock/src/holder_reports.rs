@@ -5,6 +5,7 @@
 //! waiters share the answer. Shorter waits ask nothing.
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -65,7 +66,7 @@ impl HolderReports {
             tokio::select! {
                 biased;
                 outcome = acquire => outcome,
-                () = report => unreachable!("a report has no end of its own"),
+                never = report => match never {},
             }
         };
         match outcome {
@@ -77,7 +78,12 @@ impl HolderReports {
     }
 
     /// Looks and logs every second, for ever.
-    async fn report(&self, name: &LockName, started: Instant, seen: &mut Option<LockHolder>) {
+    async fn report(
+        &self,
+        name: &LockName,
+        started: Instant,
+        seen: &mut Option<LockHolder>,
+    ) -> Infallible {
         loop {
             sleep(REPORT_INTERVAL).await;
             if self.claim(name, seen) {

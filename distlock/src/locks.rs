@@ -299,7 +299,10 @@ impl Locks {
 
     fn fresh_owner(&self) -> Owner {
         let owner = self.locker.fresh_owner();
-        self.owner_tag.as_ref().map_or_else(|| owner.clone(), |tag| tag.append_to(&owner))
+        match &self.owner_tag {
+            Some(tag) => tag.append_to(&owner),
+            None => owner,
+        }
     }
 
     /// One acquisition, from its first attempt to the end of the wait (`None`).

@@ -27,7 +27,10 @@ impl Owner {
 
     /// This owner with the tag of another, which asks now.
     pub(crate) fn tagged_as(self, other: &Self) -> Self {
-        OwnerTag::find(other.as_str()).map_or_else(|| self.clone(), |tag| tag.append_to(&self))
+        match OwnerTag::find(other.as_str()) {
+            Some(tag) => tag.append_to(&self),
+            None => self,
+        }
     }
 
     /// As text, as servers store it.

@@ -33,8 +33,7 @@ impl OwnerTag {
     /// `.`, `_` and `-` become `-`, and at most 32 are kept.
     #[must_use]
     pub fn of_this_process(label: &str) -> Self {
-        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-        let (host, label) = (plain(host.trim()), plain(label));
+        let (host, label) = (plain(&host_name()), plain(label));
         Self { host, process: std::process::id(), label, asked_at_ms: 0 }
     }
 
@@ -78,6 +77,12 @@ impl fmt::Display for OwnerTag {
             self.age().as_secs_f64()
         )
     }
+}
+
+/// The name of this host; empty if the system does not tell it.
+pub(crate) fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim().to_owned()
 }
 
 fn plain(text: &str) -> String {

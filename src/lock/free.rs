@@ -1,11 +1,10 @@
 //! `seckill lock free`: frees a lock by force, and leaves a line in the audit trail.
 
-use std::fs;
-
 use distlock::{Guarantees, HoldKind, LockHolder, LockState, Locks, RenewalKind, guarantees};
 use nix::unistd::{User, getuid};
 
 use super::failure::{BAD_USAGE, Failure, UNUSABLE, ended};
+use super::host_name;
 use super::show::{inspect, open_one};
 use super::snapshot_view as view;
 use crate::config::LockFree;
@@ -99,6 +98,5 @@ fn actor() -> String {
     let id = getuid();
     let user = User::from_uid(id).ok().flatten();
     let user = user.map_or_else(|| format!("uid {id}"), |user| user.name);
-    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    format!("{user}@{}", host.trim())
+    format!("{user}@{}", host_name())
 }

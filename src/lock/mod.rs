@@ -107,6 +107,12 @@ pub async fn open(spec: LockSpec, endpoints: LockEndpoints<'_>) -> anyhow::Resul
     Ok(locks.with_token_issuer(Arc::new(MySqlTokens::new(&server))))
 }
 
+/// The name of this host; empty if the system does not tell it.
+fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim().to_owned()
+}
+
 fn server(connection: &RedisConnection) -> RedisServer {
     RedisServer::new(connection.clone())
 }

@@ -3,7 +3,6 @@
 //! The run is recorded while the lock is held, and before the command starts: a machine that dies
 //! leaves the record, because the command may have done its work. A run that failed withdraws it.
 
-use std::fs;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -13,6 +12,7 @@ use tokio::time::sleep;
 use uuid::Uuid;
 
 use super::failure::{Failure, RAN_ALREADY, SERVER_FAILED, code_of_opening};
+use super::host_name;
 use crate::config::LockRun;
 use crate::database;
 use crate::store::{RunRecord, RunRecords};
@@ -35,14 +35,13 @@ impl RunWindow {
     pub(super) async fn open(config: &LockRun) -> Result<Option<Self>, Failure> {
         let Some(length) = config.once_per else { return Ok(None) };
         let records = open_records(config).await.map_err(|error| failure(&error))?;
-        let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let record = RunRecord {
             name: match config.kind.backend() {
                 Backend::Redis => redis_key(&config.name),
                 _ => config.name.to_string(),
             },
             id: Uuid::new_v4().to_string(),
-            host: host.trim().chars().take(255).collect(),
+            host: host_name().chars().take(255).collect(),
         };
         Ok(Some(Self { name: config.name.clone(), records, record, length }))
     }

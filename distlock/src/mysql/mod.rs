@@ -35,6 +35,7 @@ pub use crate::kinds::mysql::{named, row};
 pub use crate::lock_transaction::LockTransaction;
 
 use crate::LockError;
+use crate::owner_tag::host_name;
 
 /// A connection of the own pool that was idle for longer is asked whether it still lives.
 const PING_AFTER_IDLE: Duration = Duration::from_secs(1);
@@ -91,10 +92,9 @@ impl MySqlServer {
     /// the pool's sessions.
     #[must_use]
     pub fn new(pool: MySqlPool) -> Self {
-        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let shared = MySqlServerState {
             pool,
-            host: host.trim().chars().take(255).collect(),
+            host: host_name().chars().take(255).collect(),
             reaper: reaper::Reaper::default(),
             killers: Semaphore::new(2),
             is_galera: OnceCell::new(),
