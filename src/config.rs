@@ -30,7 +30,7 @@ pub use dead_letters::{
 pub use lock_inspection::{
     INSPECTOR_SESSION, KindFilter, LockFree, LockList, LockLs, LockShow, LockWaitFor, NamedLockArgs,
 };
-pub use lock_run::LockRun;
+pub use lock_run::{HELD_LOCKS, LockRun};
 pub use locks::{LockAddresses, LockCommand, LockServers, RedisArgs};
 pub use login::{LoginFlags, PhoneArgs};
 pub use purchase_mode::PurchaseModeArgs;

@@ -3,14 +3,16 @@
 use std::fmt::Debug;
 
 use crate::{
-    Backends, Guarantees, Guard, ListCursor, LockError, LockKind, LockName, LockOptions, Locks,
-    LostSignal, Multi, Owner, RenewalTarget, Request, Token, Validity, WakeEvent, WakeStrategy,
+    Backends, DeadlockDetector, Guarantees, Guard, ListCursor, LockError, LockKind, LockName,
+    LockOptions, Locks, LostSignal, Multi, Owner, RenewalTarget, Request, Token, Validity,
+    WakeEvent, WakeStrategy,
 };
 
 const fn is_shared<T: Send + Sync + Debug>() {}
 
 const _: () = {
     is_shared::<Backends>();
+    is_shared::<DeadlockDetector>();
     is_shared::<Guard>();
     is_shared::<Guarantees>();
     is_shared::<LockError>();
@@ -59,13 +61,23 @@ macro_rules! opaque_debug {
     };
 }
 
-opaque_debug!(Backends, ListCursor, Locks, Multi, RenewalTarget, WakeEvent, WakeStrategy<'_>);
+opaque_debug!(
+    Backends,
+    DeadlockDetector,
+    ListCursor,
+    Locks,
+    Multi,
+    RenewalTarget,
+    WakeEvent,
+    WakeStrategy<'_>
+);
 
 #[cfg(feature = "redis")]
 mod redis {
     use crate::{
         CountdownLatch, ExpirableSemaphore, GetsetTimestamp, OwnerCheckLock, ReadWrite,
-        RedisConnection, RedisServer, Redisson, RedissonLock, Redlock, Semaphore, SetnxExpire,
+        RedisConnection, RedisServer, RedisWaitExchange, Redisson, RedissonLock, Redlock,
+        Semaphore, SetnxExpire,
     };
 
     opaque_debug!(
@@ -76,6 +88,7 @@ mod redis {
         ReadWrite,
         RedisConnection,
         RedisServer,
+        RedisWaitExchange,
         Redisson,
         RedissonLock,
         Redlock,

@@ -8,6 +8,7 @@ use tokio::time::{Instant, sleep};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::background::BackgroundTasks;
+use crate::deadlock_detector::HoldEntry;
 use crate::hold_state::HoldState;
 use crate::keyed::KeyGuard;
 use crate::local_queue_slot::LocalQueueSlot;
@@ -76,6 +77,8 @@ pub(crate) struct HoldResources {
     pub(crate) idempotent: bool,
     pub(crate) metrics: LockMetrics,
     pub(crate) since: Instant,
+    /// The hold in the deadlock detector's table.
+    pub(crate) _deadlock_entry: Option<HoldEntry>,
     /// Logs why the hold was lost, if it was.
     pub(crate) loss_report: Option<LossReport>,
 }

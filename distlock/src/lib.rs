@@ -73,8 +73,9 @@
 //!   freeze), `watchdog` (renewals), `local_queue_slot` (the place in the queue that ends with
 //!   validity);
 //! - `lock_metrics`, `stuck` (keys that no holder frees), `options`, `locks` and `guard` (what
-//!   callers use), `inspector` and `composite_inspector` (locks seen from outside), `failpoint`
-//!   (where the laboratory makes processes fail);
+//!   callers use);
+//! - `inspector` and `composite_inspector` (locks seen from outside), `deadlock_detector` (tasks
+//!   that wait for each other), `failpoint` (where the laboratory makes processes fail);
 //! - the mechanisms: `none`, `local`, `multi` with `multi_hold`, `redis`, `mysql`, `zookeeper`;
 //!   `injected_bug` (feature `injected-bugs`) has locks with one deliberate bug each;
 //! - `synchronizer`: names of the types that are no locks, semaphores and a latch, in `redis`.
@@ -86,6 +87,7 @@ mod attempt;
 mod auto_traits;
 mod background;
 mod composite_inspector;
+mod deadlock_detector;
 mod error;
 pub mod failpoint;
 mod fence;
@@ -157,10 +159,11 @@ pub use crate::mysql::MySqlServer;
 #[cfg(feature = "redis")]
 pub use crate::redis::{
     CountdownLatch, ExpirableSemaphore, Permit, Permits, RedisAddress, RedisConnection,
-    RedisServer, RedissonLock, Replication, Semaphore,
+    RedisServer, RedisWaitExchange, RedissonLock, Replication, Semaphore,
 };
 #[cfg(feature = "zookeeper")]
 pub use crate::zookeeper::ZooKeeperServer;
+pub use deadlock_detector::{Deadlock, DeadlockDetector, DeadlockedTask, WaitExchange, WaitRecord};
 pub use error::LockError;
 pub use fence::{Token, TokenIssuer};
 pub use guarantees::{Fencing, Guarantees, HoldKind, OwnerCheck, RenewalKind, Support, WakeKind};

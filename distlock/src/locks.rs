@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use crate::attempt::AcquireAttempts;
 use crate::background::BackgroundTasks;
+use crate::deadlock_detector::LockClass;
 use crate::error::timeout_as_none;
 use crate::guard::Guard;
 use crate::holder_reports::{HolderReports, REPORT_INTERVAL};
@@ -24,8 +25,8 @@ use crate::stuck::StuckKeys;
 use crate::wait::AcquireWait;
 use crate::watchdog::Watchdog;
 use crate::{
-    Fencing, Guarantees, Hold, Lease, LockError, LockName, LockOptions, Locker, LostSignal, Owner,
-    OwnerTag, Request, TokenIssuer, WakeEvent, WakeKind, failpoint,
+    DeadlockDetector, Fencing, Guarantees, Hold, Lease, LockError, LockName, LockOptions, Locker,
+    LostSignal, Owner, OwnerTag, Request, TokenIssuer, WakeEvent, WakeKind, failpoint,
 };
 
 mod inspection;
@@ -52,6 +53,7 @@ pub struct Locks {
     holder_reports: HolderReports,
     /// What the owners of this process tell people; `None` if nothing.
     pub(crate) owner_tag: Option<OwnerTag>,
+    pub(crate) deadlock_detector: Option<(DeadlockDetector, LockClass)>,
     round_trips: RoundTripEstimator,
     ticker: RuntimeTicker,
 }
@@ -67,6 +69,7 @@ impl Locks {
             guarantees: locker.guarantees(),
             holder_reports: HolderReports::new(Arc::clone(&locker)),
             owner_tag: None,
+            deadlock_detector: None,
             locker,
             token_issuer: None,
             watchdog: Watchdog::new(metrics.clone()),
@@ -97,6 +100,14 @@ impl Locks {
     #[must_use]
     pub fn with_owner_tag(self, owner_tag: OwnerTag) -> Self {
         Self { owner_tag: Some(owner_tag), ..self }
+    }
+
+    /// Adds a deadlock detector, which other [`Locks`] of the process share. The kind `local` takes
+    /// no part. An acquisition and a release cost an entry in a table of the process.
+    #[must_use]
+    pub fn with_deadlock_detector(self, detector: DeadlockDetector) -> Self {
+        let class = LockClass { kind: self.locker.name(), shares: false };
+        Self { deadlock_detector: Some((detector, class)), ..self }
     }
 
     /// Removes the queue inside the process, for tests that show what the server alone does.
@@ -163,10 +174,16 @@ impl Locks {
         }
         let started = Instant::now();
         let acquire = self.acquire(owner, name, options, started);
-        let outcome = if options.wait > REPORT_INTERVAL {
-            self.holder_reports.report_during(name, started, acquire).await
-        } else {
-            acquire.await
+        let acquire = async {
+            if options.wait > REPORT_INTERVAL {
+                self.holder_reports.report_during(name, started, acquire).await
+            } else {
+                acquire.await
+            }
+        };
+        let outcome = match &self.deadlock_detector {
+            Some((detector, class)) => detector.watch(*class, name, acquire).await,
+            None => acquire.await,
         };
         match &outcome {
             Ok(_) => self.metrics.record_acquisition(started.elapsed()),

@@ -29,7 +29,7 @@ impl Address {
     }
 
     /// Whether the setting is absent or empty.
-    pub(super) fn is_missing(address: Option<&Self>) -> bool {
+    pub fn is_missing(address: Option<&Self>) -> bool {
         address.is_none_or(|address| address.expose().is_empty())
     }
 }

@@ -28,6 +28,7 @@ keys share a row. `mysql-named` cannot be listed. If some kinds fail, the others
 
 Exit codes:
   0    listed, and complete
+  1    with --deadlocks: there is one
   2    bad usage
   69   a server cannot be reached, or failed; the list is not complete
   78   a server denies access, or the user lacks a right; the list is not complete";
@@ -45,6 +46,11 @@ pub struct LockLs {
     /// Print JSON instead of a table.
     #[arg(long)]
     pub json: bool,
+    /// List instead tasks that wait for each other's locks, within a second: processes of
+    /// `seckill lock run`, and those of the library that have a deadlock detector in the Redis of
+    /// --redis-url. A `lock run` inside the command of another one holds the lock of both.
+    #[arg(long, conflicts_with_all = ["prefix", "kind", "watch"])]
+    pub deadlocks: bool,
     /// List again, a second after each list, until Ctrl-C. JSON is one line a list then.
     #[arg(long)]
     pub watch: bool,

@@ -14,6 +14,9 @@ const MIN_LEASE: Duration = Duration::from_millis(100);
 /// The longest window of `--once-per`: a year of 365.25 days.
 const MAX_WINDOW: Duration = Duration::from_hours(8766);
 
+/// The variable by which a `lock run` tells those inside its command what it holds.
+pub const HELD_LOCKS: &str = "SECKILL_HELD_LOCKS";
+
 const RUN_HELP: &str = "\
 The command runs in a process group of its own, in the foreground of the terminal if there is \
 one. Ctrl-Z has no effect there: a stopped command would hold the lock for nothing. SIGTERM, \
@@ -98,6 +101,9 @@ pub struct LockRun {
     /// it.
     #[arg(long)]
     pub token: bool,
+    /// What the `lock run` holds whose command has started this one, for the deadlock detector.
+    #[arg(long, env = HELD_LOCKS, default_value = "", hide = true)]
+    pub held_locks: String,
     /// The command and its arguments.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,

@@ -15,6 +15,7 @@ use distlock::{
 use serde_json::{Value, json};
 
 use super::connect::connect_inspector;
+use super::deadlocks::list_deadlocks;
 use super::failure::{BAD_USAGE, Failure, SERVER_FAILED, ended};
 use super::list::{table, text};
 use super::snapshot_view as view;
@@ -55,7 +56,11 @@ pub(super) struct LockLists<'a> {
 
 /// Prints the list. Returns the exit code, and the line for stderr if there is one.
 pub async fn list_held(config: &LockLs) -> (u8, Option<String>) {
-    ended(if config.watch { watch(config).await } else { print(config).await })
+    ended(match config {
+        LockLs { deadlocks: true, .. } => list_deadlocks(config).await,
+        LockLs { watch: true, .. } => watch(config).await,
+        _ => print(config).await,
+    })
 }
 
 async fn print(config: &LockLs) -> Result<u8, Failure> {

@@ -3,6 +3,7 @@
 //! The service and the commands share [`open`].
 
 mod connect;
+mod deadlocks;
 mod failure;
 mod foreground;
 mod free;

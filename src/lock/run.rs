@@ -16,12 +16,13 @@ use tokio::sync::mpsc;
 
 use super::LockSpec;
 use super::connect::connect;
+use super::deadlocks;
 use super::failure::{BAD_USAGE, Failure, LOST, RAN_ALREADY, SERVER_FAILED, TIMED_OUT, ended};
 use super::process_group::{ProcessGroup, exit_code};
 use super::run_window::RunWindow;
 use super::snapshot_view as view;
 use super::supervisor::LockSupervisor;
-use crate::config::LockRun;
+use crate::config::{HELD_LOCKS, LockRun};
 
 /// This machine failed, not the lock's server (`EX_OSERR`).
 const SYSTEM_FAILED: u8 = 71;
@@ -58,7 +59,16 @@ async fn locked(config: &LockRun) -> Result<u8, Failure> {
     let mut signals = Signals::listen().map_err(|error| {
         Failure::new(SYSTEM_FAILED, format!("cannot listen for signals: {error}"))
     })?;
-    let opened = async { Ok((open_locks(config).await?, RunWindow::open(config).await?)) };
+    let tag = OwnerTag::of_this_process(&program_name(config));
+    let detector = deadlocks::detector(&config.addresses, &tag, &config.held_locks)?;
+    let opened = async {
+        let locks = open_locks(config).await?.with_owner_tag(tag);
+        let locks = match &detector {
+            Some(detector) => locks.with_deadlock_detector(detector.clone()),
+            None => locks,
+        };
+        Ok((locks, RunWindow::open(config).await?))
+    };
     let (locks, window) = tokio::select! {
         opened = opened => opened?,
         signal = signals.next_end() => return Ok(code_of(signal)),
@@ -77,8 +87,15 @@ async fn locked(config: &LockRun) -> Result<u8, Failure> {
             return Err(failure);
         }
     };
+    let mut environment = Vec::new();
+    if let Some(token) = guard.token().filter(|_| config.token) {
+        environment.push(("LOCK_TOKEN", token.to_string()));
+    }
+    if let Some(detector) = &detector {
+        environment.push((HELD_LOCKS, detector.held_by_this_task()));
+    }
     let outcome = match LockSupervisor::new(guard, config.lease, config.grace()).await {
-        Ok(supervisor) => in_window(config, window, supervisor, &mut signals).await,
+        Ok(supervisor) => in_window(config, window, (supervisor, &environment), &mut signals).await,
         Err(error) => Err(Failure::new(SERVER_FAILED, format!("{}: {error}", config.name))),
     };
     locks.flush().await;
@@ -89,7 +106,7 @@ async fn locked(config: &LockRun) -> Result<u8, Failure> {
 async fn in_window(
     config: &LockRun,
     window: Option<RunWindow>,
-    supervisor: LockSupervisor,
+    (supervisor, environment): (LockSupervisor, &[(&str, String)]),
     signals: &mut Signals,
 ) -> Result<u8, Failure> {
     let began = match &window {
@@ -100,7 +117,7 @@ async fn in_window(
         supervisor.release().await;
         return Err(failure);
     }
-    let outcome = under_lock(config, &supervisor, signals).await;
+    let outcome = under_lock(config, (&supervisor, environment), signals).await;
     let has_failed = match &outcome {
         Ok(code) => *code != 0,
         Err(failure) => failure.code != LOST,
@@ -124,8 +141,7 @@ async fn open_locks(config: &LockRun) -> Result<Locks, Failure> {
     let spec = LockSpec { kind, lease, fenced, injected_bug: None };
     // A lock that belongs to a session of the server needs no table.
     let make_tables = config.token || guarantees(kind).hold != HoldKind::Session;
-    let locks = connect(spec, &config.addresses, make_tables).await?;
-    Ok(locks.with_owner_tag(OwnerTag::of_this_process(&program_name(config))))
+    connect(spec, &config.addresses, make_tables).await
 }
 
 /// The file name of the command, which tells people what holds the lock.
@@ -169,12 +185,10 @@ fn code_of_start(error: &io::Error) -> u8 {
 /// Runs the command until it ends or the lock is lost.
 async fn under_lock(
     config: &LockRun,
-    supervisor: &LockSupervisor,
+    (supervisor, environment): (&LockSupervisor, &[(&str, String)]),
     signals: &mut Signals,
 ) -> Result<u8, Failure> {
-    let token = supervisor.token().filter(|_| config.token);
-    let more: Vec<_> = token.iter().map(|token| ("LOCK_TOKEN", token.to_string())).collect();
-    let mut group = ProcessGroup::start(&config.command, &more).map_err(|error| {
+    let mut group = ProcessGroup::start(&config.command, environment).map_err(|error| {
         let program = config.command.first().map(|word| word.to_string_lossy());
         let sentence = format!("{}: {error}", program.unwrap_or_default());
         Failure::new(code_of_start(&error), sentence)
@@ -304,7 +318,8 @@ mod tests {
             kill(id, Signal::SIGKILL).expect("it is there");
             waitpid(id, None).expect("its end");
         };
-        let (outcome, ()) = tokio::join!(under_lock(&config, &supervisor, &mut signals), ask_first);
+        let (outcome, ()) =
+            tokio::join!(under_lock(&config, (&supervisor, &[]), &mut signals), ask_first);
         let failure = outcome.expect_err("its end is not known");
         assert_eq!(failure.code, SYSTEM_FAILED, "{}", failure.sentence);
     }

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use distlock::{Guard, LossCause, Token, Validity};
+use distlock::{Guard, LossCause, Validity};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -52,10 +52,6 @@ impl LockSupervisor {
             None => None,
         };
         Ok(Self { guard, transaction, grace, since })
-    }
-
-    pub(super) fn token(&self) -> Option<Token> {
-        self.guard.token()
     }
 
     /// Whether the lock is no longer valid.

@@ -2,7 +2,7 @@
 
 use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
 
-const COUNTERS: [(&str, &str); 25] = [
+const COUNTERS: [(&str, &str); 26] = [
     ("seckill_orders_total", "Purchases by outcome"),
     ("seckill_groups_total", "Groups of orders that were begun"),
     ("seckill_batch_failures_total", "Batch transactions that failed, by cause"),
@@ -29,6 +29,7 @@ const COUNTERS: [(&str, &str); 25] = [
     ("distlock_errors_total", "Requests that the lock's server failed or did not answer, by kind"),
     ("distlock_stuck_total", "Waits that ended at a key that no holder frees, by kind and reason"),
     ("distlock_losses_total", "Locks lost before their release, by kind"),
+    ("distlock_deadlocks_total", "Deadlocks that this process was a part of"),
     (
         "distlock_cleanups_dropped_total",
         "Releases and abandoned attempts dropped by a full backlog",

@@ -41,6 +41,9 @@ impl Locks {
         let key = (request.name.clone(), request.owner.clone());
         let ownership = token_issuer.map(|(_, all)| all.join(key, Arc::clone(&hold_state)));
         let shared_token = ownership.as_ref().map(|ownership| ownership.token.clone());
+        let deadlock_entry = self.deadlock_detector.as_ref();
+        let deadlock_entry = deadlock_entry
+            .map(|(detector, class)| detector.enter_hold(*class, request, &hold_state));
         let resources = HoldResources {
             hold,
             hold_state,
@@ -50,6 +53,7 @@ impl Locks {
             idempotent: self.guarantees.idempotent == Support::Yes,
             metrics: self.metrics.clone(),
             since,
+            _deadlock_entry: deadlock_entry,
             loss_report: Some(LossReport {
                 reports: self.holder_reports.clone(),
                 background: self.background.clone(),

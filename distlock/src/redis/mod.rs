@@ -21,6 +21,7 @@ pub(crate) mod scan;
 pub(crate) mod script;
 mod semaphore;
 pub(crate) mod signal;
+mod wait_exchange;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -39,6 +40,7 @@ use self::replication::ReplicatedWriter;
 pub use self::replication::Replication;
 pub use self::semaphore::{Permits, Semaphore};
 use self::signal::Signals;
+pub use self::wait_exchange::RedisWaitExchange;
 use crate::{LockError, Owner};
 
 /// How long an answer may take by default.

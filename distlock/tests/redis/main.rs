@@ -4,6 +4,7 @@ mod basic_kinds;
 mod command_batcher;
 mod countdown_latch;
 mod countdown_latch_faults;
+mod deadlock;
 mod expirable_semaphore;
 mod expirable_semaphore_faults;
 mod fair;

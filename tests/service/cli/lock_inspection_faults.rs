@@ -57,6 +57,7 @@ fn the_rights_that_ship_are_enough_to_list_show_and_free_locks_of_every_kind_in_
         run(&[&["lock", "wait-for", &name], &flags[..]].concat(), &env).fine();
         drop(running);
     }
+    assert_eq!(run(&["lock", "ls", "--deadlocks"], &env).fine().trim(), "no deadlock");
     let listed = run(&["lock", "ls", "--json"], &env).fine();
     let listed: Value = serde_json::from_str(&listed).expect("JSON");
     assert_eq!(listed["complete"], true, "{listed}");

@@ -2,6 +2,7 @@
 
 mod files;
 mod lock_codes;
+mod lock_deadlocks;
 mod lock_end;
 mod lock_inspection;
 mod lock_inspection_faults;

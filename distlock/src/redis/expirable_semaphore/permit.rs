@@ -51,6 +51,7 @@ impl Permit {
             idempotent: true,
             metrics: shared.expirable_metrics.clone(),
             since: Instant::now(),
+            _deadlock_entry: None,
             loss_report: None,
         };
         Self(Guard::new(resources, permit_request.id.clone(), shared.background.clone(), None))
