@@ -359,7 +359,7 @@ mod tests {
         let sent = "ping info scan eval evalsha pttl zrange lrange publish";
         let mut used: BTreeSet<_> = sent.split(' ').map(str::to_owned).collect();
         for script in [
-            "inspect_key",
+            "inspect_keys",
             "release_if_owner",
             "redisson_force_unlock",
             "fair_release",

@@ -67,20 +67,24 @@ impl RedisInspector {
         if names.is_empty() {
             return Ok(Vec::new());
         }
+        let at_once = self.form.locks_at_once(self.connection.is_cluster());
         let mut pipeline = redis::pipe();
-        for (at, name) in names.iter().enumerate() {
-            for command in self.form.commands(name, at == 0) {
+        for (at, names) in names.chunks(at_once).enumerate() {
+            for command in self.form.commands(names, at == 0) {
                 pipeline.add_command(command);
             }
         }
         let answers: Vec<RedisResult<Value>> =
             pipeline.ignore_errors().query_async(&mut connection).await?;
-        let each = answers.chunks(self.form.answers()).zip(names);
+        let each = answers.chunks(self.form.answers()).zip(names.chunks(at_once));
+        let each = each.flat_map(|(answers, names)| {
+            self.form.split(answers, names.len()).into_iter().zip(names)
+        });
         try_join_all(each.map(async |(answers, name)| {
             if answers.iter().filter_map(|answer| answer.as_ref().err()).any(must_be_sent_again) {
                 return self.read_alone(name).await;
             }
-            self.snapshot(name, answers)
+            self.snapshot(name, &answers)
         }))
         .await
     }
@@ -88,10 +92,11 @@ impl RedisInspector {
     /// Reads a lock by one command after the other, wherever its keys are.
     async fn read_alone(&self, name: &LockName) -> RedisResult<LockSnapshot> {
         let mut answers = Vec::with_capacity(self.form.answers());
-        for command in self.form.commands(name, true) {
+        for command in self.form.commands(std::slice::from_ref(name), true) {
             answers.push(command.query_async(&mut self.connection.clone()).await);
         }
-        self.snapshot(name, &answers)
+        let answers = self.form.split(&answers, 1);
+        self.snapshot(name, answers.first().map(Vec::as_slice).unwrap_or_default())
     }
 
     fn snapshot(

@@ -5,9 +5,10 @@
 //! of that hold less the rest of the key's life, and no command has to ask for it.
 
 use std::collections::HashSet;
+use std::sync::LazyLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use redis::{Cmd, FromRedisValue, RedisError, Value, from_redis_value};
+use redis::{Cmd, FromRedisValue, RedisError, RedisResult, Value, from_redis_value};
 
 use super::keys::own_key;
 use super::one_key::NO_EXPIRY;
@@ -16,7 +17,11 @@ use super::script::LuaScript;
 use crate::inspector::MAX_WAITERS;
 use crate::{LockError, LockHolder, LockName, LockState, LockWaiters, RemainingLease};
 
-const INSPECT_KEY_SCRIPT: &str = include_str!("../../lua/inspect_key.lua");
+/// Reads locks of one key each.
+static INSPECT_KEYS: LazyLock<LuaScript> =
+    LazyLock::new(|| LuaScript::new(include_str!("../../lua/inspect_keys.lua")));
+/// The most locks of one call of that script, which holds up the server for about a millisecond.
+const MAX_KEYS_OF_CALL: usize = 100;
 
 /// The most holds of one snapshot.
 const MAX_HOLDS: usize = 1000;
@@ -98,10 +103,19 @@ impl KeyForm {
         }
     }
 
-    /// The commands that read a lock. A script is sent as a whole, or as the digest of one that the
-    /// server has just executed.
-    pub(crate) fn commands(self, name: &LockName, sends_script: bool) -> Vec<Cmd> {
-        let keys = self.keys(name);
+    /// How many locks one set of [`KeyForm::commands`] reads. A script takes keys of several slots
+    /// only outside of a cluster.
+    pub(crate) fn locks_at_once(self, is_cluster: bool) -> usize {
+        match self {
+            Self::Owner | Self::Deadline | Self::Hash if !is_cluster => MAX_KEYS_OF_CALL,
+            _ => 1,
+        }
+    }
+
+    /// The commands that read these locks, at most [`KeyForm::locks_at_once`]. A script is sent as
+    /// a whole, or as the digest of one that the server has just executed.
+    pub(crate) fn commands(self, names: &[LockName], sends_script: bool) -> Vec<Cmd> {
+        let keys = names.iter().flat_map(|name| self.keys(name)).collect::<Vec<_>>();
         // One more than is shown, to see whether there are more.
         let last = |key: &str, most: usize| {
             let mut range = redis::cmd("ZRANGE");
@@ -110,8 +124,8 @@ impl KeyForm {
         };
         match self {
             Self::Owner | Self::Deadline | Self::Hash => {
-                let script = LuaScript::new(INSPECT_KEY_SCRIPT);
-                vec![script.command(sends_script, &[name.as_str()], MAX_OWNER_BYTES)]
+                let keys = names.iter().map(LockName::as_str).collect::<Vec<_>>();
+                vec![INSPECT_KEYS.command(sends_script, &keys, MAX_OWNER_BYTES)]
             }
             Self::Fair => {
                 let queue = redis::cmd("LRANGE").arg(&keys[1]).arg(0).arg(MAX_WAITERS).to_owned();
@@ -125,14 +139,28 @@ impl KeyForm {
     /// Why a lock could not be read.
     pub(crate) fn failure(self, error: RedisError) -> LockError {
         match self {
-            Self::Owner | Self::Deadline | Self::Hash => {
-                LuaScript::new(INSPECT_KEY_SCRIPT).failure(error)
-            }
+            Self::Owner | Self::Deadline | Self::Hash => INSPECT_KEYS.failure(error),
             Self::Fair | Self::ReadWrite => error.into(),
         }
     }
 
-    /// How many answers there are to the commands of one lock.
+    /// The answers that belong to each of these locks, of those to one set of commands.
+    pub(crate) fn split(
+        self,
+        answers: &[RedisResult<Value>],
+        locks: usize,
+    ) -> Vec<Vec<RedisResult<Value>>> {
+        match (self, answers) {
+            (Self::Owner | Self::Deadline | Self::Hash, [Ok(Value::Array(each))])
+                if each.len() == locks =>
+            {
+                each.iter().map(|answer| vec![Ok(answer.clone())]).collect()
+            }
+            _ => vec![answers.to_vec(); locks],
+        }
+    }
+
+    /// How many answers there are to one set of commands.
     pub(crate) fn answers(self) -> usize {
         match self {
             Self::Owner | Self::Deadline | Self::Hash => 1,
