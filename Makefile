@@ -22,8 +22,9 @@ features := none redis mysql zookeeper injected-bugs failpoints mysql,zookeeper,
 # Most tests wait for servers and for leases, not for a processor.
 export RUST_TEST_THREADS ?= 4
 
-# Points at which a replica can be made to fail: never in a program that others use.
-failpoints := seckill/failpoints
+# Points at which a replica can be made to fail: never in a program that others use. The exporter of
+# traces is built with them, for its tests.
+failpoints := seckill/failpoints,seckill/otlp
 
 .PHONY: help demo compare learn soak demo-soak inject-bugs plants kill-rounds up ready \
   demo-programs test \
@@ -209,8 +210,8 @@ unit: dev-binaries
 	$(if $(ARGS),,cargo test --workspace --locked --doc)
 
 # The programs that were built for it are replaced at the end.
-failpoints: install-servers dev-binaries ## Kill, break and stop a replica at its named points
-	cargo test --workspace --locked --features $(failpoints) --test failpoints $(ARGS)
+failpoints: install-servers dev-binaries ## Fail a replica at its named points, and trace requests
+	cargo test --workspace --locked --features $(failpoints) --test failpoints --test traces $(ARGS)
 	cargo build --workspace --bins --locked
 
 docs: ## Build the documentation of the code

@@ -13,6 +13,7 @@ mod purchase_mode;
 mod rate_limits;
 mod serve;
 mod tokens;
+mod traces;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -37,6 +38,7 @@ pub use purchase_mode::PurchaseModeArgs;
 pub use rate_limits::LimitFlags;
 pub use serve::{Laboratory, Serve};
 pub use tokens::{RevocationTarget, TokenArgs, TokenCommand, TokenRevoke};
+pub use traces::TraceArgs;
 
 /// The version with the build's profile, and whether failpoints are compiled in. The laboratory
 /// reads both: figures depend on the profile, and only such a program can fail at its points.

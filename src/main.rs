@@ -17,7 +17,7 @@ use seckill::config::{
 };
 use seckill::domain::{Phone, Role};
 use seckill::store::{RevocationTable, Users};
-use seckill::telemetry;
+use seckill::telemetry::{self, traces::TraceExport};
 use seckill::token::{Identity, Tokens};
 use seckill::{database, dead_letters, load_users, lock};
 use tokio::signal::unix::{SignalKind, signal};
@@ -46,9 +46,30 @@ async fn run() -> ExitCode {
         Err(error) if is_help(&error) => error.exit(),
         Err(error) => return fail(&bad_usage(&error)),
     };
-    telemetry::start_log(&cli.log, cli.log_json);
+    let traces = match &cli.command {
+        Command::Serve(config) => config
+            .traces
+            .otlp_endpoint
+            .as_deref()
+            .map(|endpoint| TraceExport::open(endpoint, config.traces.trace_ratio)),
+        _ => None,
+    };
+    let traces = match traces.transpose() {
+        Ok(traces) => traces,
+        Err(error) => return fail(&one_line(&error)),
+    };
+    match &traces {
+        Some(traces) => traces.start_log(&cli.log, cli.log_json),
+        None => telemetry::start_log(&cli.log, cli.log_json),
+    }
     let done = match cli.command {
-        Command::Serve(config) => serve(&config).await,
+        Command::Serve(config) => {
+            let served = serve(&config).await;
+            if let Some(traces) = traces {
+                traces.close().await;
+            }
+            served
+        }
         Command::Migrate(config) => migrate(&config).await,
         Command::Token(Token { command: Some(TokenCommand::Revoke(config)), .. }) => {
             match revoke(&config).await {

@@ -1,7 +1,8 @@
-//! Logs and metrics: the only global state of the process.
+//! Logs, metrics and traces: the only global state of the process.
 
 mod descriptions;
 mod histogram;
+pub mod traces;
 
 use std::io::IsTerminal;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};

@@ -13,6 +13,7 @@ use crate::hold_state::HoldState;
 use crate::keyed::KeyGuard;
 use crate::local_queue_slot::LocalQueueSlot;
 use crate::lock_metrics::LockMetrics;
+use crate::lock_spans::{self, HoldSpan};
 use crate::loss_report::LossReport;
 use crate::ownership::OwnershipGuard;
 use crate::watchdog::RenewalRegistration;
@@ -78,6 +79,8 @@ pub(crate) struct HoldResources {
     pub(crate) metrics: LockMetrics,
     pub(crate) since: Instant,
     /// The hold in the deadlock detector's table.
+    /// The span of the hold; `None` if it is not traced.
+    pub(crate) span: Option<HoldSpan>,
     pub(crate) _deadlock_entry: Option<HoldEntry>,
     /// Logs why the hold was lost, if it was.
     pub(crate) loss_report: Option<LossReport>,
@@ -88,6 +91,9 @@ impl HoldResources {
     fn record_end(&mut self) {
         let (held, loss_cause) = (self.since.elapsed(), self.hold_state.loss_cause());
         self.metrics.record_hold(held, loss_cause.is_some());
+        if let Some(span) = self.span.as_ref().filter(|_| loss_cause.is_some()) {
+            span.record_loss();
+        }
         if let Some((cause, report)) = loss_cause.zip(self.loss_report.take()) {
             report.log(cause, held);
         }
@@ -101,7 +107,8 @@ impl HoldResources {
         drop(self.ownership.take());
         self.record_end();
         failpoint::reach(failpoint::BEFORE_RELEASE);
-        let outcome = self.send_release().await;
+        let span = self.span.take();
+        let outcome = lock_spans::trace_release(span.as_ref(), self.send_release()).await;
         failpoint::reach(failpoint::RELEASE_ANSWERED);
         drop(self.key_guard);
         outcome
@@ -180,6 +187,19 @@ impl Guard {
             hold.token = token;
         }
         self
+    }
+
+    /// Has a span end with the hold.
+    pub(crate) fn trace(&self, span: HoldSpan) {
+        if span.is_disabled() {
+            return;
+        }
+        if let GuardKind::Server(hold) = &self.0 {
+            let mut held = hold.held.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(held) = &mut *held {
+                held.span = Some(span);
+            }
+        }
     }
 
     /// Whether the lock is lost: its validity has ended or the server took it away. Work checks

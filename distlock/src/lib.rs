@@ -72,8 +72,8 @@
 //! - `hold_state` (validity and loss of a hold), `runtime_ticker` (prompt news of a loss after a
 //!   freeze), `watchdog` (renewals), `local_queue_slot` (the place in the queue that ends with
 //!   validity);
-//! - `lock_metrics`, `stuck` (keys that no holder frees), `options`, `locks` and `guard` (what
-//!   callers use);
+//! - `lock_metrics`, `lock_spans`, `stuck` (keys that no holder frees), `options`, `locks` and
+//!   `guard` (what callers use);
 //! - `inspector` and `composite_inspector` (locks seen from outside), `deadlock_detector` (tasks
 //!   that wait for each other), `failpoint` (where the laboratory makes processes fail);
 //! - the mechanisms: `none`, `local`, `multi` with `multi_hold`, `redis`, `mysql`, `zookeeper`;
@@ -108,6 +108,7 @@ mod local;
 mod local_queue_slot;
 mod lock_metrics;
 mod lock_snapshot;
+mod lock_spans;
 #[cfg(feature = "mysql")]
 mod lock_transaction;
 mod locker;

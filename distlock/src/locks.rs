@@ -1,10 +1,12 @@
 //! What callers use: waiting, the queue inside the process, renewal, fencing and cancellation, once
 //! for all kinds.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
+use tracing::{Instrument, Span};
 use uuid::Uuid;
 
 use crate::attempt::AcquireAttempts;
@@ -17,6 +19,7 @@ use crate::keyed::KeyedMutex;
 use crate::local::{self, Local};
 use crate::local_queue_slot::LocalQueueTimeout;
 use crate::lock_metrics::LockMetrics;
+use crate::lock_spans::{self, HoldSpan};
 use crate::ownership::OwnershipRegistry;
 use crate::process_quantum::{ProcessQuantum, QueueGuard};
 use crate::round_trip::RoundTripEstimator;
@@ -29,6 +32,7 @@ use crate::{
     LostSignal, Owner, OwnerTag, Request, TokenIssuer, WakeEvent, WakeKind, failpoint,
 };
 
+mod extras;
 mod inspection;
 mod new_guard;
 
@@ -79,41 +83,6 @@ impl Locks {
             round_trips: RoundTripEstimator::default(),
             ticker: RuntimeTicker::current(),
         }
-    }
-
-    /// Adds a token issuer, for kinds without fencing tokens of their own. All holds of one
-    /// ownership carry the same token: the first hold that asks for one issues it.
-    #[must_use]
-    pub fn with_token_issuer(self, token_issuer: Arc<dyn TokenIssuer>) -> Self {
-        Self { token_issuer: Some((token_issuer, OwnershipRegistry::default())), ..self }
-    }
-
-    /// Adds the token issuer of `other`. An owner that holds by both has one token: needed for the
-    /// two sides of a read-write lock.
-    #[must_use]
-    pub fn with_token_issuer_of(self, other: &Self) -> Self {
-        Self { token_issuer: other.token_issuer.clone(), ..self }
-    }
-
-    /// Adds a tag to the owners of all acquisitions. The inspector, waiters and time-outs show it
-    /// ([`OwnerTag`]). It lengthens what servers store by up to 88 bytes.
-    #[must_use]
-    pub fn with_owner_tag(self, owner_tag: OwnerTag) -> Self {
-        Self { owner_tag: Some(owner_tag), ..self }
-    }
-
-    /// Adds a deadlock detector, which other [`Locks`] of the process share. The kind `local` takes
-    /// no part. An acquisition and a release cost an entry in a table of the process.
-    #[must_use]
-    pub fn with_deadlock_detector(self, detector: DeadlockDetector) -> Self {
-        let class = LockClass { kind: self.locker.name(), shares: false };
-        Self { deadlock_detector: Some((detector, class)), ..self }
-    }
-
-    /// Removes the queue inside the process, for tests that show what the server alone does.
-    #[must_use]
-    pub fn without_local_queue(self) -> Self {
-        Self { local_queue: None, ..self }
     }
 
     /// What the mechanism promises.
@@ -173,18 +142,29 @@ impl Locks {
             return local::acquire(mutex, name, options.wait, &self.metrics).await;
         }
         let started = Instant::now();
-        let acquire = self.acquire(owner, name, options, started);
-        let acquire = async {
+        // Pinned one by one: each layer that took the next by value would double their size.
+        let acquire = pin!(self.acquire(owner, name, options, started));
+        let acquire = pin!(async move {
             if options.wait > REPORT_INTERVAL {
                 self.holder_reports.report_during(name, started, acquire).await
             } else {
                 acquire.await
             }
-        };
-        let outcome = match &self.deadlock_detector {
-            Some((detector, class)) => detector.watch(*class, name, acquire).await,
-            None => acquire.await,
-        };
+        });
+        let acquire = pin!(async move {
+            match &self.deadlock_detector {
+                Some((detector, class)) => detector.watch(*class, name, acquire).await,
+                None => acquire.await,
+            }
+        });
+        let kind = self.locker.name();
+        let span = lock_spans::wait(kind, name);
+        let outcome = acquire.instrument(span.clone()).await;
+        lock_spans::record_wait(&span, &outcome);
+        drop(span);
+        if let Ok(guard) = &outcome {
+            guard.trace(HoldSpan::begin(kind, name));
+        }
         match &outcome {
             Ok(_) => self.metrics.record_acquisition(started.elapsed()),
             Err(LockError::TimedOut { waited, .. }) => self.metrics.record_timeout(*waited),
@@ -333,7 +313,11 @@ impl Locks {
         let mut attempts = AcquireAttempts::new(acquisition, self.background.clone(), measures);
         let mut woken_at: Option<Instant> = None;
         loop {
-            if let Some(hold) = attempts.attempt().await? {
+            let span = match woken_at {
+                Some(_) => lock_spans::hand_off(self.locker.name()),
+                None => Span::none(),
+            };
+            if let Some(hold) = attempts.attempt().instrument(span).await? {
                 if let Some(woken_at) = woken_at {
                     self.metrics.record_hand_off(woken_at.elapsed());
                 }
@@ -388,5 +372,20 @@ impl Locks {
     /// Waiters of other processes poll: this one must give way regularly.
     fn gives_way(&self) -> bool {
         self.guarantees.wake == WakeKind::Poll
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Backends, LockKind, locker};
+
+    /// A caller's future contains it, and moves it.
+    #[tokio::test]
+    async fn an_acquisition_is_no_large_future() {
+        let locks = Locks::new(locker(LockKind::None, &Backends::default()).expect("a locker"));
+        let (name, options) = (LockName::new("a").expect("a name"), LockOptions::default());
+        let bytes = size_of_val(&locks.lock(&name, &options));
+        assert!(bytes <= 8192, "{bytes} bytes");
     }
 }

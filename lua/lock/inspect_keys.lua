@@ -1,8 +1,8 @@
 -- Purpose: read locks that are one key each, all in one step, and of a large key only its size.
 -- KEYS: the locks, of one slot on a cluster
 -- ARGV[1]: the most bytes of an owner with its hold count
--- Returns: of each key {type, PTTL, fields, bytes}; then the string, or the owner and its count of a
---   hash with one field, if they are at most that long; bytes is 0 for other types and for more
+-- Returns: of each key {type, PTTL, fields, bytes}; then the string, or the owner and its count of
+--   a hash with one field, if they are at most that long; bytes is 0 for other types and for more
 --   fields
 -- Errors: ERR arguments
 if #KEYS < 1 or #ARGV ~= 1 or not tonumber(ARGV[1]) then

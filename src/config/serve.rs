@@ -14,6 +14,7 @@ use super::login::LoginFlags;
 use super::purchase_mode::{PurchaseModeArgs, check_purchase_mode};
 use super::rate_limits::LimitFlags;
 use super::tokens::TokenArgs;
+use super::traces::TraceArgs;
 use super::{Address, Database};
 use crate::sale::{
     BatchLimits, Guards, InjectedBug, LockOrder, OnLost, PurchaseMode, Scope, Writer,
@@ -146,6 +147,9 @@ pub struct Serve {
     /// Logins.
     #[command(flatten)]
     pub login: LoginFlags,
+    /// Traces of requests.
+    #[command(flatten)]
+    pub traces: TraceArgs,
     /// The laboratory's switches.
     #[command(flatten)]
     pub laboratory: Laboratory,

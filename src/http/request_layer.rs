@@ -15,7 +15,7 @@ use axum::body::HttpBody;
 use axum::extract::{MatchedPath, Request};
 use axum::http::header::{CACHE_CONTROL, CONNECTION, CONTENT_SECURITY_POLICY, CONTENT_TYPE};
 use axum::http::header::{REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::Route;
 use metrics::Counter;
@@ -30,7 +30,7 @@ use super::body_drain::{self, DrainableBody};
 use super::early_rejection;
 use super::error::{self, ApiError, Problem};
 use crate::sale::Refusal;
-use crate::telemetry::{DurationMetric, record_duration};
+use crate::telemetry::{DurationMetric, record_duration, traces};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const REPLICA: HeaderName = HeaderName::from_static("x-replica");
@@ -183,6 +183,7 @@ impl RequestLayer {
         let route = request.extensions().get::<MatchedPath>().cloned();
         let route = route.as_ref().map_or("other", MatchedPath::as_str);
         let span = request_span(&id, &method, route);
+        let trace = trace_span(&request, &method, route);
         let has_body = !request.body().is_end_stream();
         let (mut request, rest) = DrainableBody::of(request);
         if route.starts_with("/api/admin/") {
@@ -197,7 +198,9 @@ impl RequestLayer {
             let Ok(answer) = inner.call(request).await;
             answer.into_response()
         };
-        let mut response = admitted.instrument(span.clone()).await;
+        let mut response = admitted.instrument(trace.clone()).instrument(span.clone()).await;
+        record_status(&trace, response.status());
+        drop(trace);
         secure(response.headers_mut());
         let mut unread = None;
         if let Some(problem) = response.extensions_mut().remove::<Problem>() {
@@ -230,6 +233,23 @@ impl RequestLayer {
 
 fn request_span(id: &str, method: &Method, route: &str) -> Span {
     tracing::info_span!("request", %id, %method, route)
+}
+
+/// The span of a request's trace, whose parent is the caller's.
+fn trace_span(request: &Request, method: &Method, route: &str) -> Span {
+    let parent = request.headers().get("traceparent").and_then(|parent| parent.to_str().ok());
+    traces::request_span(parent, method.as_str(), route)
+}
+
+/// Ends what the span of a trace says of its request.
+fn record_status(trace: &Span, status: StatusCode) {
+    if trace.is_disabled() {
+        return;
+    }
+    trace.record("http.response.status_code", status.as_u16());
+    if status.is_server_error() {
+        trace.record("otel.status_code", "ERROR");
+    }
 }
 
 fn needs_database(route: &str) -> bool {

@@ -12,6 +12,7 @@ use std::time::Instant;
 
 use distlock::{Guard, HoldKind, LockKind, LockName, Locks, LostSignal};
 use tokio::time::sleep;
+use tracing::Instrument;
 
 use super::attempt::{AttemptError, PurchaseAttempt};
 use super::batch_writer::BatchWriter;
@@ -26,7 +27,7 @@ use crate::store::{
     CommitError, Duplicate, Health, NewOrder, OrderIds, Orders, Resolution, StoreError,
     Transaction, resolve,
 };
-use crate::telemetry::{DurationMetric, record_duration};
+use crate::telemetry::{DurationMetric, record_duration, traces};
 
 /// What purchases do under their locks.
 pub(super) struct CriticalSection {
@@ -81,7 +82,8 @@ impl CriticalSection {
                 Err(refusal) => return (Outcome::Refused(refusal), None),
             };
         }
-        let outcome = self.write_order(attempt, &mut guard).await;
+        let written = self.write_order(attempt, &mut guard);
+        let outcome = written.instrument(traces::write_span()).await;
         if let Some(guard) = &guard {
             on_release(attempt.hold_times.as_deref(), guard);
         }

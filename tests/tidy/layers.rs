@@ -280,6 +280,9 @@ pub(crate) fn environment(tree: &Tree) -> Vec<String> {
     found
 }
 
+/// Where globals are.
+const TELEMETRY: [&str; 2] = ["src/telemetry.rs", "src/telemetry/traces/"];
+
 pub(crate) fn globals(tree: &Tree) -> Vec<String> {
     let law = "no globals but telemetry's: state is handed down from app.rs";
     let mutable =
@@ -287,9 +290,9 @@ pub(crate) fn globals(tree: &Tree) -> Vec<String> {
     let places = [&PRODUCT[..], &LABORATORY].concat();
     let mut found = tree.find("static mut", &places, &[], law);
     for macro_call in ["lazy_static !", "thread_local !"] {
-        found.extend(tree.find(macro_call, &places, &["src/telemetry.rs"], law));
+        found.extend(tree.find(macro_call, &places, &TELEMETRY, law));
     }
-    for file in tree.rust(&places, &["src/telemetry.rs"]) {
+    for file in tree.rust(&places, &TELEMETRY) {
         let code = file.code();
         for (at, token) in code.iter().enumerate().filter(|(_, token)| token.is("static")) {
             let mut kind = code[at..].iter().take_while(|token| !token.is("="));

@@ -53,6 +53,7 @@ impl Locks {
             idempotent: self.guarantees.idempotent == Support::Yes,
             metrics: self.metrics.clone(),
             since,
+            span: None,
             _deadlock_entry: deadlock_entry,
             loss_report: Some(LossReport {
                 reports: self.holder_reports.clone(),

@@ -39,6 +39,20 @@ fn a_missing_or_weak_secret_is_refused_before_anything_is_touched() {
 }
 
 #[test]
+fn traces_are_refused_by_a_program_that_cannot_send_them_and_at_bad_addresses() {
+    let place = nowhere();
+    let built = "--otlp-endpoint needs a program that was built with `--features otlp`";
+    serve(&place, &["--otlp-endpoint", "http://127.0.0.1:4318"]).refused(Some(&place), built);
+    for (flags, why) in [
+        (["--otlp-endpoint", "https://127.0.0.1:4318"], "must begin with http://"),
+        (["--otlp-endpoint", "http:///v1"], "has no host"),
+        (["--trace-ratio", "1.5"], "must be a number from 0 to 1"),
+    ] {
+        serve(&place, &flags).refused(Some(&place), why);
+    }
+}
+
+#[test]
 fn switches_for_development_are_refused_on_an_address_that_others_reach() {
     let place = nowhere();
     for address in ["0.0.0.0:0", "[::]:0", "192.0.2.1:8080", "[2001:db8::1]:8080"] {

@@ -51,6 +51,7 @@ impl Permit {
             idempotent: true,
             metrics: shared.expirable_metrics.clone(),
             since: Instant::now(),
+            span: None,
             _deadlock_entry: None,
             loss_report: None,
         };
