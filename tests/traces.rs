@@ -79,17 +79,15 @@ fn read(batch: &Value) -> Vec<(String, Span)> {
 }
 
 async fn replica(place: &Place, flags: &'static [&'static str], endpoint: &str) -> Replica {
-    let spec = ReplicaSpec::new(
-        &format!("traced-{}", uuid::Uuid::new_v4()),
-        env!("CARGO_BIN_EXE_seckill"),
-    )
-    .args(["serve", "--bind", "127.0.0.1:0", "--dev", "--lab", "--drain-delay-ms", "0"])
-    .args(flags.iter().copied())
-    .env("DATABASE_URL", &place.database_url)
-    .env("REDIS_URL", place.service_redis_url())
-    .env("JWT_SECRET", SECRET)
-    .env("OTLP_ENDPOINT", endpoint)
-    .env("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json");
+    let spec =
+        ReplicaSpec::new(format!("traced-{}", uuid::Uuid::new_v4()), env!("CARGO_BIN_EXE_seckill"))
+            .args(["serve", "--bind", "127.0.0.1:0", "--dev", "--lab", "--drain-delay-ms", "0"])
+            .args(flags.iter().copied())
+            .env("DATABASE_URL", &place.database_url)
+            .env("REDIS_URL", place.service_redis_url())
+            .env("JWT_SECRET", SECRET)
+            .env("OTLP_ENDPOINT", endpoint)
+            .env("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json");
     spawn_blocking(|| servers().bed.replica(spec).expect("a replica")).await.expect("a replica")
 }
 
