@@ -117,6 +117,7 @@ laws! {
         ("src/telemetry.rs", "static N: AtomicU64 = AtomicU64::new(0);"),
         ("src/http/pages.rs", "static NAMES: [&'static str; 1] = [\"a\"];"),
         ("distlock/src/redis/a.rs", "static TAKE: LazyLock<LuaScript> = LazyLock::new(f);"),
+        ("loadtest/report/src/a.rs", "static TEXTS: LazyLock<TextTable> = LazyLock::new(f);"),
     ];
 
     choices_name_every_variant: layers::no_catch_all,

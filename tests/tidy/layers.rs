@@ -296,8 +296,9 @@ pub(crate) fn globals(tree: &Tree) -> Vec<String> {
         let code = file.code();
         for (at, token) in code.iter().enumerate().filter(|(_, token)| token.is("static")) {
             let mut kind = code[at..].iter().take_while(|token| !token.is("="));
-            // A script and its digest are a constant that the compiler cannot work out.
-            if kind.clone().any(|part| part.is("LuaScript")) {
+            // A script and its digest, or a file that is parsed, are a constant that the compiler
+            // cannot work out.
+            if kind.clone().any(|part| part.is_any(&["LuaScript", "TextTable"])) {
                 continue;
             }
             if kind.any(|part| part.is_any(&mutable) || part.text.starts_with("Atomic")) {

@@ -19,8 +19,9 @@ use loadtest_load::stats::Latency;
 use loadtest_measure::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::counted;
 use crate::table::no_verdict_on_speed;
+use crate::text::Text;
+use crate::{counted, names};
 
 /// From this ratio on, or its inverse, a figure has changed.
 pub const NOTEWORTHY: f64 = 1.5;
@@ -87,7 +88,7 @@ pub struct Change {
     /// Which.
     pub cell: CellSpec,
     /// Its verdict before and now, if that changed.
-    pub verdict: Option<(String, String)>,
+    pub verdict: Option<(Text, Text)>,
     /// Throughput now, divided by that before; `None` if there was none.
     pub throughput: Option<f64>,
     /// The same of the 99th percentile of latency.
@@ -100,9 +101,9 @@ pub struct BugChange {
     /// Its name.
     pub name: String,
     /// What came of it before.
-    pub was: String,
+    pub was: Text,
     /// What comes of it now.
-    pub is: String,
+    pub is: Text,
 }
 
 /// Everything that changed.
@@ -184,7 +185,7 @@ impl Changes {
         for (cells, what) in [(&self.new, "New"), (&self.gone, "Not run any more")] {
             let all = counted(cells.len(), "cell");
             lines.extend(
-                (!cells.is_empty()).then(|| format!("{what}, {all}: {}.", names(cells).join("; "))),
+                (!cells.is_empty()).then(|| format!("{what}, {all}: {}.", list_names(cells))),
             );
         }
         let times = |what: &str, ratio: Option<f64>| Some(format!("{what} × {:.2}", ratio?));
@@ -213,12 +214,12 @@ impl Change {
 }
 
 /// The names of the first of them, and how many more there are.
-pub fn names(cells: &[CellSpec]) -> Vec<String> {
-    let mut names: Vec<String> = cells.iter().take(MAX_NAMED).map(CellSpec::to_string).collect();
-    if cells.len() > names.len() {
-        names.push(format!("and {} more", cells.len() - names.len()));
+pub fn list_names(cells: &[CellSpec]) -> Text {
+    let mut all: Vec<Text> = cells.iter().take(MAX_NAMED).copied().map(names::cell).collect();
+    if cells.len() > all.len() {
+        all.push(Text::of("and_more").with("count", cells.len() - all.len()));
     }
-    names
+    Text::joined("semicolon", all)
 }
 
 fn change(cell: &CellReport, earlier: &EarlierCell) -> Change {
@@ -238,17 +239,22 @@ fn change(cell: &CellReport, earlier: &EarlierCell) -> Change {
     }
 }
 
-fn bug_outcome(attempts: &[Attempt], seeds: u64) -> String {
-    let caught = if is_caught(attempts, seeds) { "caught" } else { "not caught" };
-    let clean = if is_clean(attempts, seeds) { "clean" } else { "not clean" };
-    format!("{caught}, {clean} without it")
+fn bug_outcome(attempts: &[Attempt], seeds: u64) -> Text {
+    Text::of(match (is_caught(attempts, seeds), is_clean(attempts, seeds)) {
+        (true, true) => "bug_caught_clean",
+        (true, false) => "bug_caught_unclean",
+        (false, true) => "bug_missed_clean",
+        (false, false) => "bug_missed_unclean",
+    })
 }
 
-fn words(valid: bool, as_predicted: bool, observed: Option<Prediction>) -> String {
+fn words(valid: bool, as_predicted: bool, observed: Option<Prediction>) -> Text {
+    let of =
+        |key: &'static str, observed| Text::of(key).with("observed", names::prediction(observed));
     match (observed.filter(|_| valid), as_predicted) {
-        (None, _) => "invalid".to_owned(),
-        (Some(observed), true) => format!("{}, as predicted", observed.words()),
-        (Some(observed), false) => format!("{}, not as predicted", observed.words()),
+        (None, _) => Text::of("invalid"),
+        (Some(observed), true) => of("verdict_predicted", observed),
+        (Some(observed), false) => of("verdict_surprise", observed),
     }
 }
 

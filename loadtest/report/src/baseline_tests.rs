@@ -41,7 +41,10 @@ fn a_verdict_that_changed_is_listed_before_any_figure_and_the_largest_figure_nex
     let cells: Vec<CellSpec> = changes.changed.iter().map(|change| change.cell).collect();
     assert_eq!(cells, [now[3].trial(), now[1].trial(), now[0].trial()]);
     let (was, is) = changes.changed[0].verdict.clone().expect("it changed");
-    assert_eq!((was.as_str(), is.as_str()), ("holds, as predicted", "oversells, not as predicted"));
+    assert_eq!(
+        (was.to_string().as_str(), is.to_string().as_str()),
+        ("holds, as predicted", "oversells, not as predicted")
+    );
     assert!((changes.changed[1].throughput.expect("both ran") - 0.1).abs() < 1e-9);
     assert_eq!(changes.same, 1, "a tenth more is no change");
 }
@@ -53,7 +56,7 @@ fn figures_of_a_cell_that_was_no_real_load_are_not_compared() {
     let changes = baseline(before).compare(&story(), None);
     let [change] = &changes.changed[..] else { panic!("{changes:?}") };
     assert_eq!((change.throughput, change.p99), (None, None));
-    assert_eq!(change.verdict.as_ref().map(|(was, _)| was.as_str()), Some("invalid"));
+    assert_eq!(change.verdict.as_ref().map(|(was, _)| was.to_string()).as_deref(), Some("invalid"));
 }
 
 #[test]
@@ -110,8 +113,7 @@ fn an_injected_bug_that_is_no_longer_caught_is_reported_on_the_page_and_in_the_t
     let line = "release-before-commit: caught, clean without it → not caught, clean without it";
     let text = now.text(crate::table::TableFormat::FILE);
     assert!(text.contains(line) && text.contains(": 1 changed, 4 cells as before."), "{text}");
-    let html = crate::html::render(&crate::html::page::Page::of(&now));
-    let html = html.expect("a page");
+    let html = crate::html::language_tests::shown(&now);
     assert!(html.contains("release-before-commit: caught, clean without it"), "{html}");
     assert_eq!(html.matches("The injected bug").count(), 1);
 }

@@ -72,6 +72,9 @@ mod tests {
         let changes = Baseline::read(&file).expect("a baseline").compare(&story(), None);
         let [change] = &changes.changed[..] else { panic!("{changes:?}") };
         assert_eq!((change.cell, change.throughput), (trial, None));
-        assert_eq!(change.verdict.as_ref().map(|(was, _)| was.as_str()), Some("invalid"));
+        assert_eq!(
+            change.verdict.as_ref().map(|(was, _)| was.to_string()).as_deref(),
+            Some("invalid")
+        );
     }
 }

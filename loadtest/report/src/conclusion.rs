@@ -8,28 +8,27 @@ use loadtest_lab::lock::Lock;
 use loadtest_lab::predict::Scenario;
 use serde::{Serialize, Serializer};
 
-use crate::{capitalized, headline};
+use crate::text::Text;
+use crate::{headline, names};
 
 /// The comparison in prose. As text and in JSON it is all of it, one sentence after the other.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Conclusion {
     /// What was unusual about the whole run: its path, its writer.
-    pub setting: String,
+    pub setting: Text,
     /// A bug that every replica had.
-    pub injected_bug: String,
+    pub injected_bug: Text,
     /// The answer to what was asked, which is read first.
-    pub answer: String,
+    pub answer: Text,
     /// What it rests on.
-    pub more: String,
+    pub more: Text,
 }
 
 impl fmt::Display for Conclusion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { setting, injected_bug, answer, more } = self;
-        let parts = [setting, injected_bug, answer, more].map(|part| part.trim());
-        f.write_str(
-            &parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" "),
-        )
+        let Self { setting, injected_bug, answer, more } = self.clone();
+        let parts = [setting, injected_bug, answer, more].into_iter();
+        Text::sentences(parts.filter(|part| !part.is_empty())).fmt(f)
     }
 }
 
@@ -42,24 +41,24 @@ impl Serialize for Conclusion {
 /// The conclusion; its first sentence is what makes the run red, or else the pair that the
 /// comparison is for.
 pub fn conclusion(cells: &[CellReport]) -> Conclusion {
-    let mut answer: Vec<String> = red_sentence(cells).into_iter().collect();
-    answer.push(pair_sentence(cells).unwrap_or_else(|| NO_PAIR.to_owned()));
+    let mut answer: Vec<Text> = red_sentence(cells).into_iter().collect();
+    answer.push(pair_sentence(cells).unwrap_or_else(|| Text::of("no_pair")));
     answer.extend(way_out_sentence(cells));
-    let mut more: Vec<String> = stock_sentence(cells).into_iter().collect();
+    let mut more: Vec<Text> = stock_sentence(cells).into_iter().collect();
     more.extend(voucher_sentence(cells));
     more.extend(guards_sentence(cells));
     more.push(count_sentence(cells, "comparison"));
-    Conclusion { answer: answer.join(" "), more: more.join(" "), ..Conclusion::default() }
+    of_sentences(answer, more)
 }
 
 /// The conclusion of a matrix, which need not hold that pair. Without it the answer is the first of
 /// these: what else it shows of locks, the frozen holder, the sales with other faults, the count.
 pub fn of_matrix(cells: &[CellReport]) -> Conclusion {
     let count = count_sentence(cells, "run");
-    let mut answer: Vec<String> = red_sentence(cells).into_iter().collect();
+    let mut answer: Vec<Text> = red_sentence(cells).into_iter().collect();
     answer.extend(pair_sentence(cells));
     answer.extend(way_out_sentence(cells));
-    let mut more: Vec<String> = stock_sentence(cells).into_iter().collect();
+    let mut more: Vec<Text> = stock_sentence(cells).into_iter().collect();
     more.extend(voucher_sentence(cells));
     if let Some(frozen) = frozen_sentence(cells) {
         if answer.is_empty() { answer.push(frozen) } else { more.push(frozen) }
@@ -73,16 +72,16 @@ pub fn of_matrix(cells: &[CellReport]) -> Conclusion {
     } else {
         more.push(count);
     }
-    Conclusion { answer: answer.join(" "), more: more.join(" "), ..Conclusion::default() }
+    of_sentences(answer, more)
 }
 
-/// Where there is no pair.
-const NO_PAIR: &str = "This run does not hold the pair that the comparison is for (a local lock \
-                       or none, and a distributed lock, per user, several replicas, guards off), \
-                       so it does not show what a distributed lock is good for.";
+fn of_sentences(answer: Vec<Text>, more: Vec<Text>) -> Conclusion {
+    let (answer, more) = (Text::sentences(answer), Text::sentences(more));
+    Conclusion { answer, more, ..Conclusion::default() }
+}
 
 /// What makes the run red, if it is.
-fn red_sentence(cells: &[CellReport]) -> Option<String> {
+fn red_sentence(cells: &[CellReport]) -> Option<Text> {
     headline::of_cells(cells).map(|(text, ..)| text)
 }
 
@@ -108,75 +107,69 @@ fn pair_with(lock: Lock, cells: &[CellReport]) -> Option<(&CellReport, Vec<&Cell
     (!distributed.is_empty()).then_some((weak, distributed))
 }
 
-fn pair_sentence(cells: &[CellReport]) -> Option<String> {
+fn pair_sentence(cells: &[CellReport]) -> Option<Text> {
     let (weak, distributed) = pair(cells)?;
     let all = std::iter::once(weak).chain(distributed.iter().copied());
     if let Some(cell) = all.into_iter().find(|cell| !cell.valid) {
-        return Some(format!(
-            "The pair that the comparison is for shows nothing, because the cell \"{}\" is not \
-             valid: {}.",
-            cell.axes,
-            cell.invalid_because.join("; ")
-        ));
+        let why = cell.invalid_because.iter().map(Text::english);
+        return Some(
+            Text::of("pair_invalid")
+                .with("cell", names::axes(cell.axes))
+                .with("why", Text::joined("semicolon", why)),
+        );
     }
-    let replicas = in_words(weak.axes.replicas);
-    let weakly = match weak.axes.lock {
-        Lock::Local => "with JVM-style local locks",
-        _ => "without a lock",
-    };
     let worst = distributed.iter().max_by_key(|cell| cell.duplicate_users);
     let (twice, still) = (weak.duplicate_users, worst.map_or(0, |cell| cell.duplicate_users));
     let the_lock = match (&distributed[..], worst) {
-        ([_, _, ..], Some(worst)) if still > 0 => format!("the lock {}", worst.axes.lock.name()),
-        ([_, _, ..], _) => format!("each of {} distributed locks", distributed.len()),
-        _ => "the distributed lock".to_owned(),
+        ([_, _, ..], Some(worst)) if still > 0 => {
+            Text::of("the_lock").with("lock", worst.axes.lock.name())
+        }
+        ([_, _, ..], _) => Text::of("distributed_locks").with("count", distributed.len()),
+        _ => Text::of("distributed_lock"),
     };
     let sentence = match (twice > 0, still > 0) {
-        (true, false) => format!(
-            "{weakly} {replicas} replicas sell twice to one user (it happened to {}), with \
-             {the_lock} they do not (it happened to no user).",
-            people(twice)
-        ),
-        (true, true) => format!(
-            "{weakly} {replicas} replicas sell twice to {}, but with {the_lock} they still do so \
-             to {}.",
-            people(twice),
-            people(still)
-        ),
-        (false, _) => format!(
-            "{weakly} {replicas} replicas sell twice to no user, so this run does not show what a \
-             distributed lock is good for ({} bought twice under it).",
-            people(still)
-        ),
+        (true, false) => {
+            Text::of("pair_repaired").with("twice", people(twice)).with("lock", the_lock)
+        }
+        (true, true) => Text::of("pair_not_repaired")
+            .with("twice", people(twice))
+            .with("lock", the_lock)
+            .with("still", people(still)),
+        (false, _) => Text::of("pair_not_shown").with("still", people(still)),
     };
-    Some(capitalized(&sentence))
+    let weakly = match weak.axes.lock {
+        Lock::Local => "with_local",
+        _ => "without_lock",
+    };
+    let replicas = in_words(weak.axes.replicas);
+    Some(sentence.with("weakly", Text::of(weakly)).with("replicas", replicas))
 }
 
 /// A sentence that a lock per user cannot keep to the stock.
-fn stock_sentence(cells: &[CellReport]) -> Option<String> {
+fn stock_sentence(cells: &[CellReport]) -> Option<Text> {
     let (weak, distributed) = pair(cells)?;
     let least = distributed.iter().min_by_key(|cell| cell.oversold)?;
     let all_oversold = weak.oversold > 0 && least.oversold > 0;
     let all_valid = weak.valid && distributed.iter().all(|cell| cell.valid);
     let one = distributed.len() == 1;
     let neither = match (weak.axes.lock, one) {
-        (Lock::Local, true) => "Neither lock per user",
-        (Lock::Local, false) => "None of these locks per user",
-        (_, true) => "Neither the sale without a lock nor that with a lock per user",
-        (_, false) => "Neither the sale without a lock nor any with a lock per user",
+        (Lock::Local, true) => "neither_lock",
+        (Lock::Local, false) => "none_of_locks",
+        (_, true) => "neither_sale",
+        (_, false) => "none_of_sales",
     };
-    let at_least = if one { "" } else { "at least " };
+    let at_least = Text::of(if one { "exactly" } else { "at_least" });
     (all_oversold && all_valid).then(|| {
-        format!(
-            "{neither} kept to the stock ({} and {at_least}{} orders too many for {} units), \
-             since a lock per user does not keep two users apart.",
-            weak.oversold, least.oversold, weak.stock
-        )
+        Text::of("stock_exceeded")
+            .with("neither", Text::of(neither))
+            .with("weak", weak.oversold)
+            .with("least", at_least.with("count", least.oversold))
+            .with("stock", weak.stock)
     })
 }
 
 /// Where locks per user do not keep to the stock: what does.
-fn way_out_sentence(cells: &[CellReport]) -> Option<String> {
+fn way_out_sentence(cells: &[CellReport]) -> Option<Text> {
     let mut per_user = unguarded(cells, Scope::User).filter(|cell| cell.axes.lock != Lock::None);
     let first = per_user.next()?;
     if first.oversold == 0 || per_user.any(|cell| cell.oversold == 0) {
@@ -185,26 +178,33 @@ fn way_out_sentence(cells: &[CellReport]) -> Option<String> {
     let per_voucher = distributed_per_voucher(cells);
     let all_kept = per_voucher.iter().all(|cell| cell.oversold == 0);
     let lock = rates(&per_voucher).map(|[slowest, fastest]| {
-        let (least, most) = (slowest.orders_per_s, fastest.orders_per_s);
+        let least = format!("{:.0}", slowest.orders_per_s);
         match (all_kept, per_voucher.len()) {
-            (false, _) => "a distributed lock per voucher does not always".to_owned(),
-            (true, 1) => format!("a distributed lock per voucher does ({least:.0} orders/s)"),
+            (false, _) => Text::of("lock_fails"),
+            (true, 1) => Text::of("lock_keeps").with("least", least),
             (true, _) => {
-                format!("a distributed lock per voucher does ({least:.0} to {most:.0} orders/s)")
+                let most = format!("{:.0}", fastest.orders_per_s);
+                Text::of("locks_keep").with("least", least).with("most", most)
             }
         }
     });
     let guarded: Vec<_> = guarded(cells).collect();
     let guards_keep = !guarded.is_empty() && guarded.iter().all(|cell| cell.oversold == 0);
     let guards = guards_keep.then_some(match (&lock, all_kept) {
-        (Some(_), true) => ", and so do the database's guards",
-        (Some(_), false) => ", but the database's guards do",
-        (None, _) => "the database's guards do",
+        (Some(_), true) => "guards_keep_too",
+        (Some(_), false) => "but_guards_keep",
+        (None, _) => "guards_keep",
     });
-    let any_lock = guards.map_or("", |_| whatever_the_lock(&guarded));
-    let what_does = lock.unwrap_or_default() + guards.unwrap_or_default() + any_lock;
-    let stop = if what_does.is_empty() { "" } else { "; " };
-    Some(format!("No lock per user keeps to the stock{stop}{what_does}."))
+    if lock.is_none() && guards.is_none() {
+        return Some(Text::of("no_lock_keeps"));
+    }
+    let any = guards.map(|_| whatever_the_lock(&guarded));
+    Some(
+        Text::of("what_keeps")
+            .with("lock", lock.unwrap_or_default())
+            .with("guards", guards.map(Text::of).unwrap_or_default())
+            .with("any", any.unwrap_or_default()),
+    )
 }
 
 /// Valid cells of that scope without guards in which nothing else happens.
@@ -234,66 +234,60 @@ fn rates<'a>(cells: &[&'a CellReport]) -> Option<[&'a CellReport; 2]> {
 }
 
 /// What a distributed lock per voucher does about it.
-fn voucher_sentence(cells: &[CellReport]) -> Option<String> {
+fn voucher_sentence(cells: &[CellReport]) -> Option<Text> {
     let unguarded = distributed_per_voucher(cells);
     if let Some(broken) = unguarded.iter().find(|cell| !cell.observed.holds()) {
-        return Some(format!(
-            "Even one distributed lock per voucher did not hold ({}): {} oversold, {} twice.",
-            broken.axes,
-            broken.oversold,
-            people(broken.duplicate_users)
-        ));
+        return Some(
+            Text::of("voucher_broke")
+                .with("cell", names::axes(broken.axes))
+                .with("oversold", broken.oversold)
+                .with("twice", people(broken.duplicate_users)),
+        );
     }
     let [slowest, fastest] = rates(&unguarded)?;
-    let replicas = in_words(slowest.axes.replicas);
+    let rate = |cell: &CellReport| format!("{:.0}", cell.orders_per_s);
     Some(if unguarded.len() == 1 {
-        format!(
-            "One distributed lock per voucher kept both promises with {replicas} replicas and the \
-             database unguarded, at {:.0} orders/s.",
-            slowest.orders_per_s
-        )
+        Text::of("voucher_kept")
+            .with("replicas", in_words(slowest.axes.replicas))
+            .with("rate", rate(slowest))
     } else {
-        format!(
-            "One distributed lock per voucher kept both promises in all {} cells with several \
-             replicas and the database unguarded, at {:.0} ({}) to {:.0} orders/s ({}).",
-            unguarded.len(),
-            slowest.orders_per_s,
-            slowest.axes.lock.name(),
-            fastest.orders_per_s,
-            fastest.axes.lock.name()
-        )
+        Text::of("vouchers_kept")
+            .with("count", unguarded.len())
+            .with("least", rate(slowest))
+            .with("slow", slowest.axes.lock.name())
+            .with("most", rate(fastest))
+            .with("fast", fastest.axes.lock.name())
     })
 }
 
 /// What a frozen holder sold too much, without fencing and with it.
-fn frozen_sentence(cells: &[CellReport]) -> Option<String> {
-    let side = |scenario: Scenario, how: &str| {
+fn frozen_sentence(cells: &[CellReport]) -> Option<Text> {
+    let side = |scenario: Scenario, how: &'static str| {
         let of_it = |cell: &&CellReport| cell.valid && cell.scenario == scenario;
         let of_it: Vec<&CellReport> = cells.iter().filter(of_it).collect();
         let too_many: u64 = of_it.iter().map(|cell| cell.oversold).sum();
-        let cells = if of_it.len() == 1 { "cell" } else { "cells" };
         let orders = match too_many {
-            0 => "no unit was sold twice".to_owned(),
-            1 => "1 order was too many".to_owned(),
-            more => format!("{more} orders were too many"),
+            0 => Text::of("too_many_0"),
+            1 => Text::of("too_many_1"),
+            more => Text::of("too_many_n").with("count", more),
         };
-        (!of_it.is_empty()).then(|| format!("{orders} {how} ({} {cells})", of_it.len()))
+        let cells = Text::counted("cells", of_it.len());
+        (!of_it.is_empty()).then(|| Text::of(how).with("orders", orders).with("cells", cells))
     };
-    let unfenced = side(Scenario::FrozenUnfenced, "without fencing");
-    let fenced = side(Scenario::FrozenFenced, "with fencing");
-    let sides: Vec<String> = unfenced.into_iter().chain(fenced).collect();
-    (!sides.is_empty())
-        .then(|| format!("Where a holder was frozen past its lock, {}.", sides.join(" and ")))
+    let unfenced = side(Scenario::FrozenUnfenced, "without_fencing");
+    let fenced = side(Scenario::FrozenFenced, "with_fencing");
+    let sides: Vec<Text> = unfenced.into_iter().chain(fenced).collect();
+    (!sides.is_empty()).then(|| Text::of("frozen").with("sides", Text::joined("and_sides", sides)))
 }
 
 /// Said only of several locks.
-fn whatever_the_lock(cells: &[&CellReport]) -> &'static str {
+fn whatever_the_lock(cells: &[&CellReport]) -> Text {
     let several = cells.windows(2).any(|pair| pair[0].axes.lock != pair[1].axes.lock);
-    if several { ", whatever the lock" } else { "" }
+    if several { Text::of("whatever_lock") } else { Text::default() }
 }
 
 /// The outcome of sales in which something went wrong, besides frozen holders.
-fn struck_sentence(cells: &[CellReport]) -> Option<String> {
+fn struck_sentence(cells: &[CellReport]) -> Option<Text> {
     let is_struck =
         |cell: &&CellReport| cell.valid && cell.fault.is_some() && !cell.scenario.is_frozen();
     let struck: Vec<&CellReport> = cells.iter().filter(is_struck).collect();
@@ -301,65 +295,60 @@ fn struck_sentence(cells: &[CellReport]) -> Option<String> {
     let count = struck.len();
     match (count, broke) {
         (0, _) => None,
-        (1, 0) => Some("While something went wrong the sale kept both promises.".to_owned()),
-        (1, _) => Some("While something went wrong the sale broke a promise.".to_owned()),
-        (_, 0) => Some(format!(
-            "While something went wrong all {count} sales kept both promises{}.",
-            whatever_the_lock(&struck)
-        )),
-        _ => Some(format!("While something went wrong {broke} of {count} sales broke a promise.")),
+        (1, 0) => Some(Text::of("struck_held")),
+        (1, _) => Some(Text::of("struck_broke")),
+        (_, 0) => {
+            let any = whatever_the_lock(&struck);
+            Some(Text::of("struck_all_held").with("count", count).with("any", any))
+        }
+        _ => Some(Text::of("struck_some_broke").with("broke", broke).with("count", count)),
     }
 }
 
 /// What the database's guards do, whatever the lock.
-fn guards_sentence(cells: &[CellReport]) -> Option<String> {
+fn guards_sentence(cells: &[CellReport]) -> Option<Text> {
     let guarded: Vec<_> = guarded(cells).collect();
     let broke = guarded.iter().filter(|cell| !cell.observed.holds()).count();
     match (guarded.len(), broke) {
         (0, _) => None,
-        (1, 0) => Some("With the database's guards on the cell held.".to_owned()),
-        (1, _) => Some("With the database's guards on the cell broke.".to_owned()),
-        (count, 0) => Some(format!(
-            "With the database's guards on (unique key and stock condition) all {count} cells \
-             held{}.",
-            whatever_the_lock(&guarded)
-        )),
+        (1, 0) => Some(Text::of("guarded_held")),
+        (1, _) => Some(Text::of("guarded_broke")),
+        (count, 0) => {
+            let any = whatever_the_lock(&guarded);
+            Some(Text::of("guarded_all_held").with("count", count).with("any", any))
+        }
         (count, broke) => {
-            Some(format!("With the database's guards on {broke} of {count} cells broke."))
+            Some(Text::of("guarded_some_broke").with("broke", broke).with("count", count))
         }
     }
 }
 
-fn count_sentence(cells: &[CellReport], what: &str) -> String {
+/// `what` is the key of what fails if a cell does.
+fn count_sentence(cells: &[CellReport], what: &'static str) -> Text {
     let good = cells.iter().filter(|cell| cell.ok()).count();
     match (good, cells.len()) {
-        (1, 1) => "The cell is valid and as predicted.".to_owned(),
-        (0, 1) => format!("The cell is invalid or not as predicted, so this {what} fails."),
-        (good, all) if good == all && good > 0 => {
-            format!("All {good} cells are valid and as predicted.")
-        }
+        (1, 1) => Text::of("cell_good"),
+        (0, 1) => Text::of("cell_bad").with("what", Text::of(what)),
+        (good, all) if good == all && good > 0 => Text::of("cells_good").with("count", good),
         (good, all) => {
-            format!("{good} of {all} cells are valid and as predicted, so this {what} fails.")
+            let text = Text::of("cells_bad").with("good", good).with("count", all);
+            text.with("what", Text::of(what))
         }
     }
 }
 
-fn people(count: u64) -> String {
+fn people(count: u64) -> Text {
     match count {
-        0 => "no user".to_owned(),
-        1 => "1 user".to_owned(),
-        more => format!("{more} users"),
+        0 => Text::of("users_0"),
+        1 => Text::of("users_1"),
+        more => Text::of("users_n").with("count", more),
     }
 }
 
-fn in_words(count: u16) -> String {
+fn in_words(count: u16) -> Text {
     match count {
-        1 => "one".to_owned(),
-        2 => "two".to_owned(),
-        3 => "three".to_owned(),
-        4 => "four".to_owned(),
-        5 => "five".to_owned(),
-        more => more.to_string(),
+        1..=5 => Text::of(format!("number_{count}")),
+        more => more.into(),
     }
 }
 

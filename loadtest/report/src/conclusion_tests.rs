@@ -77,6 +77,7 @@ fn several_distributed_locks_are_summarized_and_a_failing_one_is_named() {
 fn a_matrix_begins_with_the_result_of_the_pair_or_the_number_of_cells_as_predicted() {
     let report = matrix_report();
     let Conclusion { answer, more, .. } = &report.conclusion;
+    let [answer, more] = [answer, more].map(Text::to_string);
     assert!(answer.starts_with("With JVM-style local locks"), "{answer}");
     let frozen = "Where a holder was frozen past its lock, 1 order was too many without fencing \
                   (1 cell) and no unit was sold twice with fencing (1 cell).";
@@ -164,7 +165,7 @@ fn a_frozen_holder_is_none_of_the_cells_that_stand_for_the_comparison() {
 
 #[test]
 fn the_answer_continues_with_what_keeps_the_stock_where_locks_per_user_do_not() {
-    let answer = |cells: &[CellReport]| super::of_matrix(cells).answer;
+    let answer = |cells: &[CellReport]| super::of_matrix(cells).answer.to_string();
     let all = answer(&story());
     let pair = "(it happened to no user). ";
     let rest = |answer: &str| answer.split_once(pair).expect("the pair").1.to_owned();
@@ -173,7 +174,7 @@ fn the_answer_continues_with_what_keeps_the_stock_where_locks_per_user_do_not() 
         "No lock per user keeps to the stock; a distributed lock per voucher does (312 orders/s), \
          and so do the database's guards."
     );
-    assert_eq!(all, super::conclusion(&story()).answer);
+    assert_eq!(all, super::conclusion(&story()).answer.to_string());
     let mut unguarded = story();
     unguarded.truncate(3);
     assert!(rest(&answer(&unguarded)).ends_with("voucher does (312 orders/s)."));

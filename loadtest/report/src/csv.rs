@@ -84,7 +84,7 @@ pub fn csv(cells: &[CellReport]) -> Result<String> {
             tries: cell.tries,
             took_s: cell.took_s,
             because: &cell.because,
-            problems: problems(cell).join("; "),
+            problems: crate::text::Text::joined("semicolon", problems(cell)).to_string(),
         };
         writer.serialize(line).map_err(|error| broken(error.to_string()))?;
     }

@@ -6,7 +6,8 @@ use loadtest_lab::injection_results::InjectionResults;
 use serde::Serialize;
 
 use crate::table::problems;
-use crate::{Report, counted, repeat};
+use crate::text::Text;
+use crate::{Report, names, repeat};
 
 /// What a red run puts in doubt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -33,7 +34,7 @@ impl Headline {
     /// The headline of a report; `None` if it is not red.
     pub fn of(report: &Report) -> Option<Self> {
         let (text, doubt, cell) = match (of_cells(&report.cells), &report.injected_bugs) {
-            (Some((text, doubt, cell)), _) => (text, doubt, Some(cell)),
+            (Some((text, doubt, cell)), _) => (text.to_string(), doubt, Some(cell)),
             (None, Some(results)) => of_injected_bugs(results)?,
             (None, None) => return None,
         };
@@ -49,7 +50,7 @@ impl Headline {
 
 /// What makes these cells red, of which the first is named: a cell that came out otherwise than
 /// predicted, or else one that shows nothing.
-pub(super) fn of_cells(cells: &[CellReport]) -> Option<(String, Doubt, &CellReport)> {
+pub(super) fn of_cells(cells: &[CellReport]) -> Option<(Text, Doubt, &CellReport)> {
     let surprises: Vec<_> = cells.iter().filter(|one| one.valid && !one.as_predicted).collect();
     let red = if surprises.is_empty() {
         cells.iter().filter(|one| !one.valid).collect()
@@ -57,23 +58,23 @@ pub(super) fn of_cells(cells: &[CellReport]) -> Option<(String, Doubt, &CellRepo
         surprises
     };
     let (&first, others) = red.split_first()?;
+    let mut what = vec![names::title(first)];
     // A sentence ends where its point is.
-    let why = problems(first).first().map_or(String::new(), |why| format!(": {why}"));
-    let why = why.replace(". ", "; ").replace('\n', " ");
-    let others = match others.len() {
-        0 => String::new(),
-        more => format!(" (and {} more)", counted(more, "cell")),
-    };
+    let one_sentence = |text: String| text.replace(". ", "; ").replace('\n', " ");
+    what.extend(problems(first).into_iter().next().map(|why| why.map_english(one_sentence)));
+    let what = Text::joined("colon", what);
     let doubt = doubt(first);
-    let because = match doubt {
-        Doubt::Product if first.died => "The product is in doubt: a replica died",
-        Doubt::Product => "The product is in doubt: the load was real",
-        Doubt::Measurement if first.valid => {
-            "The measurement is in doubt: what was predicted did not show"
-        }
-        Doubt::Measurement => "The measurement is in doubt, not the product: this was no real load",
+    let because = Text::of(match doubt {
+        Doubt::Product if first.died => "doubt_died",
+        Doubt::Product => "doubt_product",
+        Doubt::Measurement if first.valid => "doubt_not_shown",
+        Doubt::Measurement => "doubt_no_load",
+    });
+    let text = match others.len() {
+        0 => Text::of("red"),
+        more => Text::of("red_more").with("cells", Text::counted("cells", more)),
     };
-    Some((format!("Red: {}{why}{others}. {because}.", first.title()), doubt, first))
+    Some((text.with("what", what).with("because", because), doubt, first))
 }
 
 /// What a red cell casts doubt on. A replica that dies, a broken rule and a broken promise speak

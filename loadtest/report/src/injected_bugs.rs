@@ -4,6 +4,7 @@ use comfy_table::{Cell, ContentArrangement, Table};
 use loadtest_lab::injection_results::{Attempt, BugResults, InjectionReport, InjectionResults};
 
 use crate::table::TableFormat;
+use crate::text::Text;
 use crate::wrapped;
 
 /// Columns of the table where its reader's terminal is not known.
@@ -15,26 +16,38 @@ pub fn line(name: &str, attempt: &Attempt) -> String {
 }
 
 /// What came of a seed.
-pub fn words(attempt: &Attempt) -> String {
+pub fn words(attempt: &Attempt) -> Text {
     let Attempt { seed, rounds, caught_by, clean, without, .. } = attempt;
     let caught = match caught_by.first() {
-        Some(sign) => format!("caught in round {rounds} ({sign})"),
-        None => format!("NOT CAUGHT in {rounds} rounds"),
+        Some(sign) => Text::of("caught_in").with("round", *rounds).with("sign", finding(sign)),
+        None => Text::of("not_caught_in").with("rounds", *rounds),
     };
     let sound = if *clean {
-        "clean without it".to_owned()
+        Text::of("clean_without")
     } else {
-        let all: Vec<&str> =
-            without.wrong.iter().chain(&without.invalid).map(String::as_str).collect();
-        format!("NOT CLEAN without it: {}", all.join("; "))
+        let all = without.wrong.iter().chain(&without.invalid).map(|it| finding(it));
+        Text::of("not_clean_without").with("what", Text::joined("semicolon", all))
     };
-    format!("seed {seed}: {caught}; {sound}")
+    Text::of("of_seed").with("seed", *seed).with("caught", caught).with("sound", sound)
+}
+
+/// A rule with its figures, or whatever else was found.
+fn finding(text: &str) -> Text {
+    match text.split_once(": ") {
+        Some((rule, figures)) => {
+            Text::joined("colon", [Text::english(rule), Text::english(figures)])
+        }
+        None => Text::english(text),
+    }
 }
 
 /// What they come to, in a sentence without an end.
-pub fn sum(results: &InjectionResults) -> String {
+pub fn sum(results: &InjectionResults) -> Text {
     let InjectionResults { injected, caught, median_rounds, .. } = results;
-    format!("injected {injected}, caught {caught}, median rounds {median_rounds}")
+    Text::of("bugs_sum")
+        .with("injected", *injected)
+        .with("caught", *caught)
+        .with("rounds", *median_rounds)
 }
 
 /// The table and what it comes to.
@@ -78,27 +91,30 @@ pub fn render(report: &InjectionReport) -> String {
 }
 
 /// The first sign of it that was seen, without its figures.
-pub fn first_sign(bug: &BugResults) -> &str {
+pub fn first_sign(bug: &BugResults) -> Text {
     let signs = bug.attempts.iter().find_map(|one| one.caught_by.first());
-    signs.map_or("nothing", |sign| sign.split(':').next().unwrap_or(sign))
+    signs.map_or_else(
+        || Text::of("nothing"),
+        |sign| Text::english(sign.split(':').next().unwrap_or(sign)),
+    )
 }
 
 /// Rounds until it was caught, for each seed.
-pub fn rounds_until_caught(bug: &BugResults) -> String {
+pub fn rounds_until_caught(bug: &BugResults) -> Text {
     let rounds = bug.attempts.iter().map(|one| match &one.caught_by[..] {
-        [] => "never".to_owned(),
-        _ => one.rounds.to_string(),
+        [] => Text::of("never"),
+        _ => one.rounds.into(),
     });
-    rounds.collect::<Vec<_>>().join(", ")
+    Text::joined("comma", rounds)
 }
 
 /// Why it is not in order, for each seed with which it is not; empty if it is.
-pub fn list_problems(bug: &BugResults) -> Vec<String> {
+pub fn list_problems(bug: &BugResults) -> Vec<Text> {
     let is_wrong = |one: &&Attempt| one.caught_by.is_empty() || !one.clean;
     let mut problems: Vec<_> = bug.attempts.iter().filter(is_wrong).map(problem).collect();
-    let (run, seeds) = (bug.attempts.len() as u64, bug.seeds.max(1));
-    if run < seeds {
-        problems.push(format!("it was run to its end with {run} of {seeds} seeds"));
+    let (run, seeds) = (bug.attempts.len(), bug.seeds.max(1));
+    if (run as u64) < seeds {
+        problems.push(Text::of("seeds_missing").with("run", run).with("seeds", seeds));
     }
     problems
 }
@@ -109,15 +125,17 @@ pub fn soundness(bug: &BugResults) -> &'static str {
 }
 
 /// What came of a seed, and what the last round was like that should have caught the bug.
-fn problem(attempt: &Attempt) -> String {
+fn problem(attempt: &Attempt) -> Text {
     let words = words(attempt);
     let Some(last) = attempt.missed.last().filter(|_| attempt.caught_by.is_empty()) else {
         return words;
     };
-    let seen: Vec<&str> = last.invalid.iter().chain(&last.wrong).map(String::as_str).collect();
-    let seen =
-        if seen.is_empty() { "nothing was out of order".to_owned() } else { seen.join("; ") };
-    format!("{words}. In the last round: {seen}")
+    let mut seen: Vec<Text> =
+        last.invalid.iter().chain(&last.wrong).map(|it| finding(it)).collect();
+    if seen.is_empty() {
+        seen.push(Text::of("nothing_wrong"));
+    }
+    Text::of("of_last_round").with("what", words).with("seen", Text::joined("semicolon", seen))
 }
 
 fn cells(bug: &BugResults) -> [String; 6] {
@@ -125,8 +143,8 @@ fn cells(bug: &BugResults) -> [String; 6] {
         bug.name.to_owned(),
         bug.breaks.to_owned(),
         bug.shown_by.clone(),
-        first_sign(bug).to_owned(),
-        rounds_until_caught(bug),
+        first_sign(bug).to_string(),
+        rounds_until_caught(bug).to_string(),
         soundness(bug).to_owned(),
     ]
 }

@@ -2,7 +2,8 @@
 //!
 //! [`Report`] is that of `compare` and `matrix`: its tables ([`mod@table`], [`mod@matrix`]), its
 //! prose ([`conclusion`], [`headline`]), the page ([`html`]), what changed since an earlier run
-//! ([`baseline`]), how to repeat it ([`repeat`]). [`run_report`] is that of one load.
+//! ([`baseline`]), how to repeat it ([`repeat`]). [`run_report`] is that of one load. What the page
+//! has in two languages is a [`text::Text`].
 
 pub mod baseline;
 pub mod cell_json;
@@ -14,6 +15,7 @@ pub mod html;
 pub mod injected_bugs;
 pub mod learn;
 pub mod matrix;
+pub mod names;
 pub mod progress;
 pub mod repeat;
 pub mod run_report;
@@ -21,6 +23,7 @@ pub mod run_text;
 mod setting;
 mod summary;
 pub mod table;
+pub mod text;
 
 use std::path::Path;
 
@@ -42,6 +45,7 @@ use crate::headline::Headline;
 use crate::html::page::Page;
 use crate::matrix::Selection;
 use crate::table::{TableFormat, TableSubject, footnote, problems, table};
+use crate::text::Text;
 
 /// Everything that came out of one comparison, or of one matrix.
 #[derive(Debug, Serialize)]
@@ -106,15 +110,6 @@ pub fn counted(count: usize, what: &str) -> String {
     }
 }
 
-/// A sentence with a capital letter at its begin.
-fn capitalized(sentence: &str) -> String {
-    let mut text = sentence.to_owned();
-    if let Some(first) = text.get_mut(..1) {
-        first.make_ascii_uppercase();
-    }
-    text
-}
-
 /// Prose in lines of at most `columns` columns.
 fn wrapped(prose: &str, columns: usize) -> String {
     let mut text = String::new();
@@ -138,7 +133,8 @@ fn wrapped(prose: &str, columns: usize) -> String {
 fn wrong(cells: &[CellReport]) -> Vec<String> {
     let why = |cell: &CellReport| {
         let history = cell.history.as_ref().map(|path| format!(" (history: {path})"));
-        let (why, history) = (problems(cell).join("; "), history.unwrap_or_default());
+        let why = Text::joined("semicolon", problems(cell));
+        let history = history.unwrap_or_default();
         format!("✗ {}: {why}{history}", cell.title())
     };
     cells.iter().filter(|cell| !cell.ok()).map(why).collect()

@@ -5,44 +5,43 @@ use loadtest_lab::results::NotApplicable;
 use loadtest_lab::results::RunResults;
 
 use crate::conclusion::{Conclusion, conclusion, of_matrix};
-use crate::counted;
+use crate::text::Text;
 
 /// The conclusion of a comparison or of a matrix, with its settings.
 pub(super) fn conclusion_of(results: &RunResults) -> Conclusion {
     let RunResults { cells, not_applicable, selection, load, .. } = results;
     let setting = mode_sentence(load.mode);
     match selection {
-        None => Conclusion {
-            setting: setting + &by_writer(load.writer, not_applicable),
-            injected_bug: injected_bug_sentence(load.injected_bug),
-            ..conclusion(cells)
-        },
-        Some(_) => Conclusion { setting, ..of_matrix(cells) },
-    }
-}
-
-fn mode_sentence(mode: PurchaseMode) -> String {
-    match mode {
-        PurchaseMode::Direct => String::new(),
-        PurchaseMode::Queued => {
-            "Purchases ran in the mode queued, and each counts to the end of its ticket. "
-                .to_owned()
+        None => {
+            let setting = setting.into_iter().chain(by_writer(load.writer, not_applicable));
+            Conclusion {
+                setting: Text::sentences(setting),
+                injected_bug: injected_bug_sentence(load.injected_bug),
+                ..conclusion(cells)
+            }
         }
+        Some(_) => Conclusion { setting: Text::sentences(setting), ..of_matrix(cells) },
     }
 }
 
-fn by_writer(writer: Writer, not_applicable: &[NotApplicable]) -> String {
+fn mode_sentence(mode: PurchaseMode) -> Option<Text> {
+    match mode {
+        PurchaseMode::Direct => None,
+        PurchaseMode::Queued => Some(Text::of("mode_queued")),
+    }
+}
+
+fn by_writer(writer: Writer, not_applicable: &[NotApplicable]) -> Option<Text> {
     if writer == Writer::Single {
-        return String::new();
-    }
-    let none = if not_applicable.is_empty() {
-        String::new()
+        None
+    } else if not_applicable.is_empty() {
+        Some(Text::of("writer_grouped"))
     } else {
-        format!(", and {} are n/a", counted(not_applicable.len(), "cell"))
-    };
-    format!("Orders were written in groups{none}. ")
+        let cells = Text::counted("cells", not_applicable.len());
+        Some(Text::of("writer_grouped_without").with("cells", cells))
+    }
 }
 
-fn injected_bug_sentence(bug: Option<InjectedBug>) -> String {
-    bug.map_or(String::new(), |bug| format!("Every replica had the injected bug {}. ", bug.name()))
+fn injected_bug_sentence(bug: Option<InjectedBug>) -> Text {
+    bug.map_or_else(Text::default, |bug| Text::of("every_replica_bug").with("bug", bug.name()))
 }

@@ -7,6 +7,9 @@ use loadtest_lab::cell::CellReport;
 use loadtest_lab::predict::Prediction;
 use loadtest_load::stats::Figures;
 
+use crate::names;
+use crate::text::Text;
+
 /// Column headers, in order.
 const HEADERS: [&str; 14] = [
     "lock",
@@ -241,25 +244,25 @@ pub fn verdict(cell: &CellReport) -> (&'static str, Color) {
 }
 
 /// Why a cell is not in order, each reason in words; empty if it is.
-pub fn problems(cell: &CellReport) -> Vec<String> {
+pub fn problems(cell: &CellReport) -> Vec<Text> {
     let mut because = Vec::new();
     if cell.load.is_some() && cell.observed != cell.predicted {
-        because.push(format!(
-            "predicted {}, observed {}",
-            cell.predicted.words(),
-            cell.observed.words()
-        ));
+        because.push(
+            Text::of("not_as_predicted")
+                .with("predicted", names::prediction(cell.predicted))
+                .with("observed", names::prediction(cell.observed)),
+        );
     }
     if let Some(verdict) = &cell.verdict {
         because.extend(cell.broken_rules.iter().filter_map(|rule| {
-            let finding = verdict.finding(*rule)?;
-            Some(format!("rule broken: {} ({})", rule.words(), finding.detail))
+            let detail = Text::english(&verdict.finding(*rule)?.detail);
+            Some(Text::of("rule_broken_by").with("rule", names::rule(*rule)).with("detail", detail))
         }));
     }
     if cell.error.is_none() {
-        because.extend(cell.invalid_because.iter().cloned());
+        because.extend(cell.invalid_because.iter().map(Text::english));
     }
-    because.extend(cell.error.clone());
+    because.extend(cell.error.as_ref().map(Text::english));
     because
 }
 

@@ -17,10 +17,10 @@ use crate::html::page::Page;
 use crate::tests::report;
 
 #[path = "../../../../tests/service/report/browser.rs"]
-mod browser;
+pub(super) mod browser;
 
 /// The page of a report with two injected bugs, of which the second was not caught.
-fn written(report: Report) -> (TempDir, String) {
+pub(super) fn written(report: Report) -> (TempDir, String) {
     let mut results = injection_results(&["release-before-commit", "lying-audit"], 1);
     results.bugs[1].attempts[0].caught_by.clear();
     let report = Report { injected_bugs: Some(InjectionResults::of(results.bugs, 1)), ..report };
@@ -94,7 +94,7 @@ async fn on_paper_every_cell_and_bug_is_shown_in_full_and_there_are_no_controls(
 const COURSE: &str = "return (async () => { const place = document.createElement('div'); \
     place.style.width = '400px'; document.body.append(place); \
     const answers = {}; \
-    for (const one of Object.keys(NAMES)) answers[one] = [20, 4, 20, 750]; \
+    for (const one of Object.keys(DASHES)) answers[one] = [20, 4, 20, 750]; \
     const plot = course(place, { series: { step_ms: 500, answers }, faults: [], \
     closing_ns: 1.5e9 }); await new Promise(requestAnimationFrame); \
     const keys = [...place.querySelectorAll('.u-marker')].map((it) => it.style.background \

@@ -5,21 +5,23 @@ use loadtest_judge::verdict::RuleFinding;
 use loadtest_lab::cell::CellReport;
 use loadtest_lab::detail::ReplicaWork;
 use loadtest_lab::metrics::{HistogramSummary, LockMetrics};
-use loadtest_lab::round::{FaultRecord, Round};
 use loadtest_load::outcome::Outcome;
 use loadtest_load::stats::{Figures, Latency};
 use serde::Serialize;
 
 use crate::html::grid::{CellKind, milliseconds, rate, surprise};
-use crate::html::holds;
+use crate::html::round::RoundView;
 use crate::html::setup::SetupView;
 use crate::html::timeline::{Timeline, timelines};
 use crate::table::problems;
-use crate::{Report, counted, repeat};
+use crate::text::Text;
+use crate::{Report, names, repeat};
 
 /// Most cells of a page on which each is shown in full. Beyond it cells that were safe as predicted
-/// are shown in brief: a full page of all cells of `--full` would have some 20 MB.
+/// are shown in brief: a full page of all cells of `--full` would have more than 20 MB.
 pub const MAX_FULL_CELLS: usize = 200;
+/// Most characters of a value that stands beside others.
+const LONG_VALUE: usize = 40;
 /// Most time lines of one cell.
 const MAX_TIMELINES: usize = 8;
 
@@ -29,19 +31,19 @@ pub struct Section {
     /// What links to it name.
     pub id: String,
     /// The cell in words.
-    pub name: String,
+    pub name: Text,
     /// What it came to.
     pub kind: CellKind,
     /// A mark that shows it without colour.
     pub mark: &'static str,
     /// What it came to, in words.
-    pub words: String,
+    pub words: Text,
     /// Whether it is open from the start.
     pub open: bool,
     /// Why it is not in order.
-    pub problems: Vec<String>,
+    pub problems: Vec<Text>,
     /// What it should show, and why.
-    pub because: String,
+    pub because: Text,
     /// What it came to, over all of its loads.
     pub facts: Vec<Fact>,
     /// The figures of its main load, which is the only one without a fault.
@@ -55,7 +57,7 @@ pub struct Section {
     /// The requests that prove what was broken.
     pub timelines: Vec<Timeline>,
     /// What one lock is held for.
-    pub lock_of: &'static str,
+    pub lock_of: Text,
     /// What the locks did.
     pub locks: Option<Locks>,
     /// The rules.
@@ -65,7 +67,7 @@ pub struct Section {
     /// What the generator itself cost.
     pub generator: Vec<Fact>,
     /// Why the figures on speed are the generator's rather than the service's.
-    pub bottlenecks: Vec<String>,
+    pub bottlenecks: Vec<Text>,
     /// What it was started with.
     pub setup: Option<SetupView>,
     /// The command that repeats it.
@@ -82,25 +84,18 @@ pub struct Section {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Fact {
     /// What.
-    pub name: String,
+    pub name: Text,
     /// How much, or which.
-    pub value: String,
-}
-
-/// What was done to a cell.
-#[derive(Debug, Serialize)]
-pub struct RoundView {
-    /// What was planned, what was done when, and what was seen of it.
-    pub strikes: Vec<String>,
-    /// Names and values.
-    pub facts: Vec<Fact>,
+    pub value: Text,
+    /// Whether its value needs a line of its own.
+    pub long: bool,
 }
 
 /// Latencies of one outcome.
 #[derive(Debug, Serialize)]
 pub struct LatencyLine {
     /// Which.
-    pub outcome: String,
+    pub outcome: Text,
     /// How often it came.
     pub count: u64,
     /// Within how many milliseconds half, 90 %, 99 % and all came.
@@ -124,9 +119,9 @@ pub struct ReplicaLine {
 #[derive(Debug, Serialize)]
 pub struct Locks {
     /// How many replicas reported, in words.
-    pub replicas: String,
+    pub replicas: Text,
     /// What is missing in it, if something is.
-    pub missing: Option<String>,
+    pub missing: Option<Text>,
     /// Counters.
     pub counts: Vec<Fact>,
     /// Times.
@@ -137,7 +132,7 @@ pub struct Locks {
 #[derive(Debug, Serialize)]
 pub struct TimeLine {
     /// What was measured.
-    pub what: &'static str,
+    pub what: Text,
     /// How often.
     pub count: u64,
     /// Mean, median and 99th percentile.
@@ -148,22 +143,28 @@ pub struct TimeLine {
 #[derive(Debug, Serialize)]
 pub struct RuleLine {
     /// In words.
-    pub rule: &'static str,
-    /// `held`, `broken` or `not judged`.
-    pub held: &'static str,
+    pub rule: Text,
+    /// Whether it was broken.
+    pub broken: bool,
+    /// Whether it was kept, in words.
+    pub held: Text,
     /// The same as a mark.
     pub mark: &'static str,
-    /// Whether the cell had to keep it.
-    pub demanded: bool,
     /// The figures behind it.
-    pub detail: String,
+    pub detail: Text,
 }
 
 impl Fact {
-    /// A name and a value: a number, a text, or words made for it.
-    #[allow(clippy::needless_pass_by_value)]
-    pub fn new(name: &str, value: impl ToString) -> Self {
-        Self { name: name.to_owned(), value: value.to_string() }
+    /// The name of that key, and a value: a number, a text, or words made for it.
+    pub fn new(key: &'static str, value: impl Into<Text>) -> Self {
+        Self::named(Text::of(key), value)
+    }
+
+    /// A name and a value.
+    pub fn named(name: impl Into<Text>, value: impl Into<Text>) -> Self {
+        let value = value.into();
+        let long = value.to_string().chars().count() > LONG_VALUE;
+        Self { name: name.into(), value, long }
     }
 }
 
@@ -176,31 +177,33 @@ impl Section {
         let figures = cell.load.as_ref().filter(|_| !brief);
         Self {
             id: cell.id(),
-            name: cell.title(),
+            name: names::title(cell),
             kind,
             mark: kind.mark(),
             words: match kind {
                 CellKind::Surprise => surprise(cell),
-                _ => kind.words().to_owned(),
+                _ => kind.words(),
             },
             open: false,
             problems: problems(cell),
-            because: format!("{}, because {}", cell.predicted.words(), cell.because),
+            because: Text::of("predicted_because")
+                .with("predicted", names::prediction(cell.predicted))
+                .with("why", names::because(cell)),
             facts: facts(cell),
             load: cell.load.as_ref().map(|figures| main_load(cell, figures)).unwrap_or_default(),
-            round: cell.round.as_ref().map(round),
+            round: cell.round.as_ref().map(RoundView::of),
             latency: figures.map(latency).unwrap_or_default(),
             replicas: detail.map(|detail| replicas(&detail.replicas)).unwrap_or_default(),
             timelines: drawn(cell),
-            lock_of: match cell.axes.scope {
-                Scope::User => "a user",
-                Scope::Voucher => "the voucher",
-            },
+            lock_of: Text::of(match cell.axes.scope {
+                Scope::User => "of_a_user",
+                Scope::Voucher => "of_the_voucher",
+            }),
             locks: detail.and_then(|detail| detail.locks.as_ref()).map(locks),
             rules: if brief { Vec::new() } else { rules(cell) },
             codes: figures.map(codes).unwrap_or_default(),
             generator: figures.map(generator).unwrap_or_default(),
-            bottlenecks: figures.map(Figures::bottlenecks).unwrap_or_default(),
+            bottlenecks: figures.map(bottlenecks).unwrap_or_default(),
             setup: SetupView::of(cell),
             command: repeat::one(report, cell),
             check: cell.history.as_deref().map(repeat::check),
@@ -223,81 +226,54 @@ fn facts(cell: &CellReport) -> Vec<Fact> {
     if !cell.trial().is_plain() {
         facts.extend([Fact::new("seed", cell.seed), Fact::new("tries", cell.tries)]);
     }
+    let orders = Text::of("orders_for").with("orders", cell.orders).with("units", cell.stock);
     facts.extend([
-        Fact::new("observed", cell.observed.words()),
-        Fact::new("orders", format!("{} for {} units", cell.orders, cell.stock)),
+        Fact::new("observed", names::prediction(cell.observed)),
+        Fact::new("orders", orders),
         Fact::new("oversold", cell.oversold),
-        Fact::new("users who bought twice", cell.duplicate_users),
-        Fact::new("acknowledged and lost", cell.lost),
-        Fact::new("the cell took", format!("{:.1} s with its servers", cell.took_s)),
+        Fact::new("bought_twice", cell.duplicate_users),
+        Fact::new("lost", cell.lost),
+        Fact::new("cell_took", Text::of("with_servers").with("s", format!("{:.1}", cell.took_s))),
     ]);
-    facts.extend(cell.overlaps.map(|it| Fact::new("holds of one lock at once", holds::words(&it))));
+    facts.extend(cell.overlaps.map(|it| Fact::new("holds_at_once", names::overlaps(&it))));
     facts
 }
 
 fn main_load(cell: &CellReport, figures: &Figures) -> Vec<Fact> {
     // Not all connections are busy where requests come at a pace of their own.
     let in_flight = if figures.in_flight_mean > 0.0 {
-        format!("{:.0} on average", figures.in_flight_mean)
+        Text::of("on_average").with("count", format!("{:.0}", figures.in_flight_mean))
     } else {
-        format!("at most {}", figures.in_flight_peak)
+        Text::of("at_most").with("count", figures.in_flight_peak)
     };
+    let latency = Text::of("p50_p99")
+        .with("p50", milliseconds(cell.p50_ms))
+        .with("p99", milliseconds(cell.p99_ms));
+    let requests = Text::of("requests_of")
+        .with("count", cell.requests)
+        .with("users", figures.users)
+        .with("s", format!("{:.1}", figures.elapsed_s));
     vec![
-        Fact::new("orders per second", rate(cell.orders_per_s)),
-        Fact::new("requests per second", rate(figures.requests_per_s)),
-        Fact::new(
-            "latency",
-            format!("p50 {} ms, p99 {} ms", milliseconds(cell.p50_ms), milliseconds(cell.p99_ms)),
-        ),
-        Fact::new(
-            "requests",
-            format!("{} of {} users in {:.1} s", cell.requests, figures.users, figures.elapsed_s),
-        ),
-        Fact::new("in flight", in_flight),
+        Fact::new("orders_per_second", rate(cell.orders_per_s)),
+        Fact::new("requests_per_second", rate(figures.requests_per_s)),
+        Fact::new("latency", latency),
+        Fact::new("requests", requests),
+        Fact::new("in_flight", in_flight),
     ]
 }
 
-/// Exact enough: loads have far fewer than 2^53 nanoseconds.
-#[allow(clippy::cast_precision_loss)]
-fn round(round: &Round) -> RoundView {
-    let seconds = |ns: u64| ns as f64 / 1e9;
-    let words = |fault: &FaultRecord| {
-        let (begin, end) = (seconds(fault.begin_ns), seconds(fault.end_ns));
-        format!("{} from {begin:.2} s to {end:.2} s: {}", fault.name.name(), fault.witness)
-    };
-    let planned = [format!("Planned: {}", round.plan)];
-    let [before, during, after] = round.requests;
-    RoundView {
-        strikes: planned.into_iter().chain(round.faults.iter().map(words)).collect(),
-        facts: vec![
-            Fact::new("in flight when it hit", round.in_flight),
-            Fact::new("requests", format!("{before} before, {during} during, {after} after")),
-            Fact::new("answers before it", format!("{} per second", rate(round.before_per_s))),
-            Fact::new("throughput back", round.back()),
-            Fact::new("requests that failed", round.failed_requests),
-            Fact::new("bought after it", round.ok_after),
-            Fact::new("served by each replica after", round.served_after),
-        ],
-    }
-}
-
 fn latency(figures: &Figures) -> Vec<LatencyLine> {
-    let line = |outcome: &str, latency: &Latency| LatencyLine {
-        outcome: words(outcome),
+    let line = |outcome: Text, latency: &Latency| LatencyLine {
+        outcome,
         count: latency.count,
         ms: [latency.p50_ms, latency.p90_ms, latency.p99_ms, latency.max_ms].map(milliseconds),
     };
-    let mut lines = vec![line("all", &figures.all)];
+    let mut lines = vec![line(Text::of("all"), &figures.all)];
     for outcome in Outcome::ALL {
         let latency = figures.outcomes.get(&outcome).filter(|latency| latency.count > 0);
-        lines.extend(latency.map(|latency| line(outcome.name(), latency)));
+        lines.extend(latency.map(|latency| line(names::outcome(outcome), latency)));
     }
     lines
-}
-
-/// An outcome's name, in words.
-pub fn words(outcome: &str) -> String {
-    outcome.replace('_', " ")
 }
 
 fn replicas(work: &[ReplicaWork]) -> Vec<ReplicaLine> {
@@ -312,40 +288,33 @@ fn replicas(work: &[ReplicaWork]) -> Vec<ReplicaLine> {
 }
 
 fn locks(metrics: &LockMetrics) -> Locks {
-    let line = |what, spread: &HistogramSummary| {
+    let line = |what: &'static str, spread: &HistogramSummary| {
         let bound = |ms: Option<f64>| ms.map_or("–".to_owned(), |ms| format!("≤ {ms}"));
         let mean =
             if spread.count > 0 { format!("{:.2}", spread.mean_ms) } else { "–".to_owned() };
         let ms = [mean, bound(spread.p50_at_most_ms), bound(spread.p99_at_most_ms)];
-        TimeLine { what, count: spread.count, ms }
+        TimeLine { what: Text::of(what), count: spread.count, ms }
     };
     Locks {
-        replicas: counted(metrics.replicas, "replica"),
-        missing: missing(metrics.started_anew),
+        replicas: Text::counted("replicas", metrics.replicas),
+        missing: match metrics.started_anew {
+            0 => None,
+            count => Some(Text::counted("counts_missing", count)),
+        },
         counts: vec![
-            Fact::new("taken", metrics.acquired),
-            Fact::new("server asked", metrics.attempts),
-            Fact::new("held by another", metrics.busy),
-            Fact::new("timed out waiting", metrics.timed_out),
-            Fact::new("server failed", metrics.failed),
-            Fact::new("lost while held", metrics.lost),
+            Fact::new("locks_taken", metrics.acquired),
+            Fact::new("locks_asked", metrics.attempts),
+            Fact::new("locks_busy", metrics.busy),
+            Fact::new("locks_timed_out", metrics.timed_out),
+            Fact::new("locks_failed", metrics.failed),
+            Fact::new("locks_lost", metrics.lost),
         ],
         times: vec![
             line("wait", &metrics.wait),
             line("hold", &metrics.hold),
-            line("hand-off", &metrics.hand_off),
+            line("hand_off", &metrics.hand_off),
         ],
     }
-}
-
-/// Which lock counts are missing because replicas were restarted.
-fn missing(started_anew: usize) -> Option<String> {
-    let who = match started_anew {
-        0 => return None,
-        1 => "One replica was killed or restarted, and counts".to_owned(),
-        more => format!("{more} replicas were killed or restarted, and count"),
-    };
-    Some(format!("{who} from the restart on; earlier values are missing."))
 }
 
 fn drawn(cell: &CellReport) -> Vec<Timeline> {
@@ -364,35 +333,41 @@ fn rules(cell: &CellReport) -> Vec<RuleLine> {
     let line = |finding: &RuleFinding| {
         let (held, mark) = match finding.held {
             Some(true) => ("held", "✓"),
-            Some(false) => ("broken", "✗"),
-            None => ("not judged", "–"),
+            Some(false) if demanded.contains(&finding.rule) => ("broken", "✗"),
+            Some(false) => ("broken_as_predicted", "✗"),
+            None => ("not_judged", "–"),
         };
         RuleLine {
-            rule: finding.rule.words(),
-            held,
+            rule: names::rule(finding.rule),
+            broken: finding.held == Some(false),
+            held: Text::of(held),
             mark,
-            demanded: demanded.contains(&finding.rule),
-            detail: finding.detail.clone(),
+            detail: Text::english(&finding.detail),
         }
     };
     verdict.findings.iter().filter(|one| one.concerns_run(&demanded)).map(line).collect()
 }
 
 fn codes(figures: &Figures) -> Vec<Fact> {
-    figures.codes.iter().map(|(code, count)| Fact::new(code, count)).collect()
+    figures.codes.iter().map(|(code, count)| Fact::named(code, *count)).collect()
+}
+
+fn bottlenecks(figures: &Figures) -> Vec<Text> {
+    figures.bottlenecks().into_iter().map(Text::english).collect()
 }
 
 fn generator(figures: &Figures) -> Vec<Fact> {
     let cost = &figures.cost;
+    let share = format!("{:.0} %", cost.machine_share * 100.0);
     let mut facts = vec![
-        Fact::new("processor time", format!("{:.2} s", cost.cpu_s)),
-        Fact::new("of the whole machine", format!("{:.0} %", cost.machine_share * 100.0)),
-        Fact::new("waited for the history", format!("{:.3} s", cost.recorder_wait_s)),
+        Fact::new("processor_time", format!("{:.2} s", cost.cpu_s)),
+        Fact::new("of_the_machine", share),
+        Fact::new("waited_for_history", format!("{:.3} s", cost.recorder_wait_s)),
     ];
     if cost.lateness.count > 0 {
-        let late = format!("99 % at most {} ms", milliseconds(cost.lateness.p99_ms));
-        facts.push(Fact::new("left late", late));
-        facts.push(Fact::new("never sent", cost.dropped));
+        let late = Text::of("at_most_late").with("ms", milliseconds(cost.lateness.p99_ms));
+        facts.push(Fact::new("left_late", late));
+        facts.push(Fact::new("never_sent", cost.dropped));
     }
     facts
 }

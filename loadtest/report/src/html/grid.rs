@@ -9,7 +9,9 @@ use loadtest_lab::cell::CellReport;
 use loadtest_lab::lock::Lock;
 use serde::Serialize;
 
-use crate::table::{no_verdict_on_speed, verdict};
+use crate::names;
+use crate::table::no_verdict_on_speed;
+use crate::text::Text;
 
 /// Most locks that stand side by side.
 const SIDE_BY_SIDE: usize = 4;
@@ -53,23 +55,23 @@ impl CellKind {
     }
 
     /// What it is called.
-    pub fn words(self) -> &'static str {
-        match self {
+    pub fn words(self) -> Text {
+        Text::of(match self {
             Self::Safe => "safe",
-            Self::Unsafe => "unsafe, as predicted",
+            Self::Unsafe => "unsafe",
             Self::Surprise => "surprise",
             Self::Invalid => "invalid",
-        }
+        })
     }
 
     /// What it means.
-    pub fn meaning(self) -> &'static str {
-        match self {
-            Self::Safe => "no rule was broken, as predicted",
-            Self::Unsafe => "broke what it was predicted to break",
-            Self::Surprise => "came out otherwise than predicted, so the run fails",
-            Self::Invalid => "was no real load, so it shows nothing, and the run fails",
-        }
+    pub fn meaning(self) -> Text {
+        Text::of(match self {
+            Self::Safe => "safe_means",
+            Self::Unsafe => "unsafe_means",
+            Self::Surprise => "surprise_means",
+            Self::Invalid => "invalid_means",
+        })
     }
 }
 
@@ -83,9 +85,9 @@ pub struct Square {
     /// A mark that shows it without colour.
     pub mark: &'static str,
     /// What it shows, in words.
-    pub words: String,
+    pub words: Text,
     /// The cell's name.
-    pub name: String,
+    pub name: Text,
     /// What is not said by where it stands.
     pub label: Option<String>,
     /// Orders per second; `None` if it was not run.
@@ -100,7 +102,7 @@ pub struct Square {
 #[derive(Debug, Serialize)]
 pub struct Row {
     /// What its cells have in common.
-    pub name: String,
+    pub name: Text,
     /// The squares, one a column; `None` where there is no such cell.
     pub squares: Vec<Option<Square>>,
 }
@@ -109,7 +111,7 @@ pub struct Row {
 #[derive(Debug, Serialize)]
 pub struct Group {
     /// What they have in common.
-    pub name: String,
+    pub name: Text,
     /// The lines.
     pub rows: Vec<Row>,
 }
@@ -120,7 +122,7 @@ pub struct ScenarioRow {
     /// What.
     pub name: &'static str,
     /// What that does.
-    pub does: &'static str,
+    pub does: Text,
     /// The cells.
     pub squares: Vec<Square>,
 }
@@ -129,7 +131,7 @@ pub struct ScenarioRow {
 #[derive(Debug, Serialize)]
 pub struct ScenarioGroup {
     /// What they have in common.
-    pub name: String,
+    pub name: Text,
     /// The lines.
     pub rows: Vec<ScenarioRow>,
 }
@@ -138,9 +140,9 @@ pub struct ScenarioGroup {
 #[derive(Debug, Serialize)]
 pub struct Grid {
     /// What the first column holds.
-    pub corner: &'static str,
+    pub corner: Text,
     /// The other columns.
-    pub columns: Vec<String>,
+    pub columns: Vec<Text>,
     /// The lines, in groups.
     pub groups: Vec<Group>,
     /// Cells in which something happens.
@@ -148,7 +150,7 @@ pub struct Grid {
 }
 
 /// Where a cell stands in the table: group, row, column.
-type GridPosition = [String; 3];
+type GridPosition = [Text; 3];
 
 impl Grid {
     /// Lays out all cells, in the order in which they come.
@@ -162,7 +164,8 @@ impl Grid {
         }
         let (corner, spot): (_, fn(&CellReport) -> GridPosition) =
             if locks.len() <= SIDE_BY_SIDE { ("replicas", by_lock) } else { ("lock", by_place) };
-        let mut columns: Vec<String> = Vec::new();
+        let corner = Text::of(corner);
+        let mut columns: Vec<Text> = Vec::new();
         let mut groups: Vec<Group> = Vec::new();
         for cell in plain() {
             let [_, _, column] = spot(cell);
@@ -218,7 +221,7 @@ fn scenarios(cells: &[CellReport]) -> Vec<ScenarioGroup> {
         let row = entry(
             rows,
             |one| one.name == what,
-            || ScenarioRow { name: what, does, squares: Vec::new() },
+            || ScenarioRow { name: what, does: Text::english(does), squares: Vec::new() },
         );
         let label = format!("{} × {}", axes.lock.name(), axes.replicas);
         let label = Some(cell.rung.clone().unwrap_or(label));
@@ -227,41 +230,41 @@ fn scenarios(cells: &[CellReport]) -> Vec<ScenarioGroup> {
     groups
 }
 
-fn group(cell: &CellReport) -> String {
-    format!("{}, {}", guarded(cell.axes.guards), scoped(cell.axes.scope))
+fn group(cell: &CellReport) -> Text {
+    Text::joined("comma", [guarded(cell.axes.guards), scoped(cell.axes.scope)])
 }
 
 fn by_lock(cell: &CellReport) -> GridPosition {
     let (group, axes) = (group(cell), cell.axes);
-    [group, axes.replicas.to_string(), axes.lock.name().to_owned()]
+    [group, axes.replicas.into(), axes.lock.name().into()]
 }
 
 fn by_place(cell: &CellReport) -> GridPosition {
     let axes = cell.axes;
-    let column = format!("{} × {}", scoped(axes.scope), axes.replicas);
-    [guarded(axes.guards).to_owned(), axes.lock.name().to_owned(), column]
+    let column = Text::of("times").with("scope", scoped(axes.scope)).with("count", axes.replicas);
+    [guarded(axes.guards), axes.lock.name().into(), column]
 }
 
-fn guarded(guards: Guards) -> &'static str {
-    match guards {
-        Guards::Off => "without the database's guards",
-        Guards::On => "with the database's guards",
-    }
+fn guarded(guards: Guards) -> Text {
+    Text::of(match guards {
+        Guards::Off => "without_guards",
+        Guards::On => "with_guards",
+    })
 }
 
-fn scoped(scope: Scope) -> &'static str {
-    match scope {
-        Scope::User => "lock per user",
-        Scope::Voucher => "lock per voucher",
-    }
+fn scoped(scope: Scope) -> Text {
+    Text::of(match scope {
+        Scope::User => "lock_per_user",
+        Scope::Voucher => "lock_per_voucher",
+    })
 }
 
 impl Square {
     fn of(cell: &CellReport) -> Self {
         let kind = CellKind::of(cell);
         let words = match kind {
-            CellKind::Safe | CellKind::Invalid => kind.words().to_owned(),
-            CellKind::Unsafe => cell.observed.words().to_owned(),
+            CellKind::Safe | CellKind::Invalid => kind.words(),
+            CellKind::Unsafe => names::prediction(cell.observed),
             CellKind::Surprise => surprise(cell),
         };
         let ran = cell.load.is_some();
@@ -270,7 +273,7 @@ impl Square {
             kind,
             mark: kind.mark(),
             words,
-            name: cell.title(),
+            name: names::title(cell),
             label: None,
             rate: ran.then(|| rate(cell.orders_per_s)),
             p99: ran.then(|| milliseconds(cell.p99_ms)),
@@ -280,16 +283,18 @@ impl Square {
 }
 
 /// What came out otherwise, under the name that the legend has for it.
-pub fn surprise(cell: &CellReport) -> String {
+pub fn surprise(cell: &CellReport) -> Text {
     let (observed, predicted) = (cell.observed, cell.predicted);
     let what = if observed != predicted {
-        format!("{}; predicted: {}", observed.words(), predicted.words())
+        Text::of("instead_of")
+            .with("observed", names::prediction(observed))
+            .with("predicted", names::prediction(predicted))
     } else if let Some(rule) = cell.broken_rules.first() {
-        format!("rule broken: {}", rule.words())
+        Text::of("rule_broken").with("rule", names::rule(*rule))
     } else {
-        verdict(cell).0.to_lowercase()
+        Text::of("not_healed")
     };
-    format!("{}: {what}", CellKind::Surprise.words())
+    Text::joined("colon", [CellKind::Surprise.words(), what])
 }
 
 /// A rate as it is shown.

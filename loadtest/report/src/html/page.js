@@ -39,10 +39,10 @@ function openAll(open) {
 function addTools() {
   const tools = document.createElement('div');
   tools.className = 'tools';
-  for (const [words, open] of [['Open all', true], ['Close all', false]]) {
+  for (const [key, open] of [['open_all', true], ['close_all', false]]) {
     const button = document.createElement('button');
     button.type = 'button';
-    button.textContent = words;
+    button.dataset.t = key;
     button.addEventListener('click', () => openAll(open));
     tools.append(button);
   }
@@ -80,7 +80,21 @@ addEventListener('afterprint', () => {
   redraw();
 });
 
+function nameLanguage() {
+  const button = document.getElementById('language');
+  button.lang = otherLanguage();
+  button.hidden = false;
+}
+
+document.getElementById('language').addEventListener('click', () => {
+  switchLanguage();
+  nameLanguage();
+  redraw();
+});
+
 addTools();
+applyWords();
+nameLanguage();
 // Surprises are open from the start.
 cells.forEach(draw);
 show();

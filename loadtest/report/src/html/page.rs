@@ -12,13 +12,14 @@ use loadtest_load::outcome::Outcome;
 use loadtest_load::quantiles::Quantile;
 use serde::Serialize;
 
-use crate::baseline::{BugChange, Change, Changes, NOTEWORTHY, names};
+use crate::baseline::{BugChange, Change, Changes, NOTEWORTHY, list_names};
 use crate::conclusion::Conclusion;
 use crate::html::cell::{Fact, Section, is_brief};
 use crate::html::grid::{CellKind, Grid};
 use crate::html::injected_bugs::InjectedBugTable;
 use crate::table::no_verdict_on_speed;
-use crate::{Report, counted, repeat};
+use crate::text::Text;
+use crate::{Report, names, repeat};
 
 /// Most cells that are open from the start: each draws its curves then.
 const MAX_OPEN: usize = 8;
@@ -26,18 +27,20 @@ const MAX_OPEN: usize = 8;
 /// The whole page.
 #[derive(Debug, Serialize)]
 pub struct Page {
+    /// The title of the page.
+    pub title: Text,
     /// What was asked.
-    pub question: String,
+    pub question: Text,
     /// The answer.
-    pub answer: String,
+    pub answer: Text,
     /// What it rests on.
-    pub more: String,
+    pub more: Text,
     /// A bug that all replicas had, if they had one.
     pub injected_bug: Option<&'static str>,
     /// Whether the run is green.
     pub ok: bool,
     /// How many cells and injected bugs there are, and how many came out as predicted.
-    pub count: String,
+    pub count: Text,
     /// The matrix.
     pub grid: Grid,
     /// What its colours and marks mean.
@@ -70,9 +73,9 @@ pub struct Legend {
     /// Its mark.
     pub mark: &'static str,
     /// Its name.
-    pub words: &'static str,
+    pub words: Text,
     /// What it means.
-    pub meaning: &'static str,
+    pub meaning: Text,
     /// How many there are.
     pub count: usize,
 }
@@ -81,7 +84,7 @@ pub struct Legend {
 #[derive(Debug, Serialize)]
 pub struct FactSheet {
     /// The heading.
-    pub title: &'static str,
+    pub title: Text,
     /// The facts.
     pub facts: Vec<Fact>,
 }
@@ -107,13 +110,13 @@ pub struct ChangesView {
     /// Cells that changed, those whose verdict did first.
     pub changed: Vec<ChangeLine>,
     /// How many did not, in words.
-    pub same: String,
+    pub same: Text,
     /// The factor from which on a figure has changed.
     pub noteworthy: f64,
     /// Cells that are new.
-    pub new: Vec<String>,
+    pub new: Text,
     /// Cells that were not run any more.
-    pub gone: Vec<String>,
+    pub gone: Text,
     /// Injected bugs with another outcome.
     pub bugs: Vec<BugChange>,
 }
@@ -122,11 +125,11 @@ pub struct ChangesView {
 #[derive(Debug, Serialize)]
 pub struct ChangeLine {
     /// Which.
-    pub name: String,
+    pub name: Text,
     /// Its verdict before.
-    pub was: Option<String>,
+    pub was: Option<Text>,
     /// Its verdict now.
-    pub is: Option<String>,
+    pub is: Option<Text>,
     /// Throughput now, as a multiple of that before.
     pub throughput: String,
     /// The same of the 99th percentile of latency.
@@ -140,13 +143,16 @@ impl Page {
         let injected_bug = load.injected_bug.map(InjectedBug::name);
         // The sentence on an injected bug has a place of its own.
         let Conclusion { setting, injected_bug: _, answer, more } = report.conclusion.clone();
+        let question = [setting].into_iter().filter(|it| !it.is_empty()).chain(question(report));
+        let count = count(report);
         Self {
-            question: setting + &question(report),
+            title: Text::of("page_title").with("count", count.clone()),
+            question: Text::sentences(question),
             answer,
             more,
             injected_bug,
             ok: report.ok,
-            count: count(report),
+            count,
             grid: Grid::of(cells),
             legend: CellKind::ALL.map(|kind| legend(kind, cells)).into(),
             limited: cells.iter().filter(|cell| !no_verdict_on_speed(cell).is_empty()).count(),
@@ -171,21 +177,19 @@ fn sections(report: &Report) -> Vec<Section> {
 }
 
 /// How many came out as predicted.
-fn count(report: &Report) -> String {
+fn count(report: &Report) -> Text {
     let good = report.cells.iter().filter(|cell| cell.ok()).count();
-    let mut parts =
-        vec![format!("{}, {good} of them as predicted", counted(report.cells.len(), "cell"))];
+    let cells = Text::counted("cells", report.cells.len());
+    let mut parts = vec![Text::of("cells_as_predicted").with("cells", cells).with("good", good)];
     if let Some(results) = &report.injected_bugs {
-        parts.push(format!(
-            "{}, {} of them caught",
-            counted(results.injected, "injected bug"),
-            results.caught
-        ));
+        let bugs = Text::counted("bugs", results.injected);
+        parts.push(Text::of("bugs_caught").with("bugs", bugs).with("caught", results.caught));
         if results.clean < results.injected {
-            parts.push(format!("{} not clean without the bug", results.injected - results.clean));
+            let unclean = results.injected - results.clean;
+            parts.push(Text::of("bugs_unclean").with("count", unclean));
         }
     }
-    parts.join("; ")
+    Text::joined("semicolon", parts)
 }
 
 /// `2026-01-31T12:34:56Z` as `2026-01-31 12:34 UTC`; anything else as it is.
@@ -198,33 +202,26 @@ fn moment(rfc3339: &str) -> String {
 
 /// What all cells have in common is shown; cells in which something happens have loads of their
 /// own.
-fn question(report: &Report) -> String {
+fn question(report: &Report) -> Vec<Text> {
     let load = &report.load;
     let special = report.cells.iter().filter(|cell| !cell.trial().is_plain()).count();
-    let sale = if special == report.cells.len() {
-        "A voucher is sold under load, and meanwhile something goes wrong.".to_owned()
+    let mut sentences = Vec::new();
+    if special == report.cells.len() {
+        sentences.push(Text::of("sale_with_faults"));
     } else {
-        let meanwhile = match special {
-            0 => String::new(),
-            1 => " In one more sale something goes wrong meanwhile.".to_owned(),
-            more => format!(" In {more} more sales something goes wrong meanwhile."),
-        };
-        format!(
-            "{} units are put on sale, {} users want one, and each sends {} at the same \
-             moment.{meanwhile}",
-            load.stock,
-            load.users,
-            counted(load.requests_per_user, "request")
-        )
-    };
+        let requests = Text::counted("requests", load.requests_per_user);
+        let sale = Text::of("sale").with("units", load.stock).with("users", load.users);
+        sentences.push(sale.with("requests", requests));
+        sentences.extend((special > 0).then(|| Text::counted("more_sales", special)));
+    }
     let mut locks: Vec<Lock> = report.cells.iter().map(|cell| cell.axes.lock).collect();
     locks.dedup();
-    let asked = match locks[..] {
-        [Lock::None] => "Is the stock kept to, and does no user buy twice?".to_owned(),
-        [lock] => format!("Does {} keep to the stock, and sell twice to no user?", lock.name()),
-        _ => "Which lock keeps to the stock, and sells twice to no user?".to_owned(),
-    };
-    format!("{sale} {asked}")
+    sentences.push(match locks[..] {
+        [Lock::None] => Text::of("is_stock_kept"),
+        [lock] => Text::of("does_lock_keep").with("lock", lock.name()),
+        _ => Text::of("which_lock_keeps"),
+    });
+    sentences
 }
 
 fn legend(kind: CellKind, cells: &[CellReport]) -> Legend {
@@ -248,54 +245,54 @@ fn changes(changes: &Changes) -> ChangesView {
     let line = |change: &Change| {
         let (was, is) = change.verdict.clone().unzip();
         let (throughput, p99) = (times(change.throughput), times(change.p99));
-        ChangeLine { name: change.cell.to_string(), was, is, throughput, p99 }
+        ChangeLine { name: names::cell(change.cell), was, is, throughput, p99 }
     };
     ChangesView {
         since: moment(&changes.since),
         changed: changes.changed.iter().map(line).collect(),
-        same: counted(changes.same, "cell"),
+        same: Text::counted("cells", changes.same),
         noteworthy: NOTEWORTHY,
-        new: names(&changes.new),
-        gone: names(&changes.gone),
+        new: list_names(&changes.new),
+        gone: list_names(&changes.gone),
         bugs: changes.bugs.clone(),
     }
 }
 
 fn about(report: &Report) -> Vec<FactSheet> {
     let (load, versions, machine) = (&report.load, &report.versions, &report.machine);
-    let [loadtest, seckill] = versions.builds();
+    let [loadtest, seckill] = versions.builds().map(Text::english);
+    let loadtest = Text::joined("comma", [versions.loadtest.into(), loadtest]);
     let mut ran = vec![
-        Fact::new("loadtest", format!("{}, {loadtest}", versions.loadtest)),
-        Fact::new("seckill", seckill),
+        Fact::named("loadtest", loadtest),
+        Fact::named("seckill", seckill),
         Fact::new("database", &versions.database),
-        Fact::new("Redis", &versions.redis),
-        Fact::new("HAProxy", &versions.haproxy),
+        Fact::named("Redis", &versions.redis),
+        Fact::named("HAProxy", &versions.haproxy),
     ];
-    ran.extend(versions.zookeeper.as_ref().map(|version| Fact::new("ZooKeeper", version)));
+    ran.extend(versions.zookeeper.as_ref().map(|version| Fact::named("ZooKeeper", version)));
+    let sheet = |title: &'static str, facts| FactSheet { title: Text::of(title), facts };
     let mut all = Vec::new();
     all.extend(is_used(load, &report.cells).then(|| usual(load)));
+    let took = format!("{}, {:.0} s", moment(&report.started_at), report.took_s);
     all.extend([
-        FactSheet {
-            title: "Settings of the servers",
-            facts: vec![
-                Fact::new("database", report.settings.database()),
-                Fact::new("Redis", report.settings.redis()),
+        sheet(
+            "server_settings",
+            vec![
+                Fact::new("database", Text::english(report.settings.database())),
+                Fact::named("Redis", Text::english(report.settings.redis())),
             ],
-        },
-        FactSheet { title: "Versions", facts: ran },
-        FactSheet { title: "The generator itself", facts: generator(&report.cells) },
-        FactSheet {
-            title: "Machine",
-            facts: vec![
+        ),
+        sheet("versions", ran),
+        sheet("generator", generator(&report.cells)),
+        sheet(
+            "machine",
+            vec![
                 Fact::new("processors", format!("{} × {}", machine.cpus, machine.cpu)),
                 Fact::new("memory", format!("{} MiB", machine.memory_mib)),
                 Fact::new("system", format!("{}, Linux {}", machine.system, machine.kernel)),
-                Fact::new(
-                    "the run",
-                    format!("{}, {:.0} s", moment(&report.started_at), report.took_s),
-                ),
+                Fact::new("the_run", took),
             ],
-        },
+        ),
     ]);
     all
 }
@@ -309,16 +306,17 @@ fn is_used(load: &Load, cells: &[CellReport]) -> bool {
 }
 
 fn usual(load: &Load) -> FactSheet {
+    let bug = load.injected_bug.map_or_else(|| Text::of("none"), |bug| bug.name().into());
     FactSheet {
-        title: "The usual load",
+        title: Text::of("usual_load"),
         facts: vec![
             Fact::new("users", load.users),
             Fact::new("units", load.stock),
-            Fact::new("requests of a user at once", load.requests_per_user),
-            Fact::new("connections kept busy", load.connections),
-            Fact::new("extra work under the lock", format!("{} ms", load.work_ms)),
+            Fact::new("requests_per_user", load.requests_per_user),
+            Fact::new("connections_busy", load.connections),
+            Fact::new("extra_work", format!("{} ms", load.work_ms)),
             Fact::new("mode", load.mode.name()),
-            Fact::new("injected bug", load.injected_bug.map_or("none", InjectedBug::name)),
+            Fact::new("injected_bug", bug),
         ],
     }
 }
@@ -330,9 +328,11 @@ fn generator(cells: &[CellReport]) -> Vec<Fact> {
     let cpu_s: f64 = costs.iter().map(|cost| cost.cpu_s).sum();
     let most = costs.iter().map(|cost| cost.machine_share).fold(0.0, f64::max);
     let limited = loads.iter().filter(|figures| !figures.bottlenecks().is_empty()).count();
+    let share = Text::of("at_most_in_a_cell").with("share", format!("{:.0} %", most * 100.0));
+    let limited = Text::of("in_cells").with("some", limited).with("count", costs.len());
     vec![
-        Fact::new("processor time", format!("{cpu_s:.1} s in all cells")),
-        Fact::new("of the whole machine", format!("at most {:.0} % in a cell", most * 100.0)),
-        Fact::new("it was the bottleneck", format!("in {limited} of {} cells", costs.len())),
+        Fact::new("processor_time", Text::of("in_all_cells").with("s", format!("{cpu_s:.1}"))),
+        Fact::new("of_the_machine", share),
+        Fact::new("was_bottleneck", limited),
     ]
 }

@@ -4,13 +4,6 @@
 const HEIGHT = 200;
 // On paper there is half a column of an A4 page or of a letter, whatever the window.
 const PAPER = { width: 320, height: 110 };
-const NAMES = {
-  bought: 'bought',
-  sold_out: 'sold out',
-  already_ordered: 'already ordered',
-  refused: 'refused',
-  unknown: 'unknown',
-};
 // Told apart without colour.
 const DASHES = {
   bought: [],
@@ -42,7 +35,7 @@ function axis(more) {
 
 function line(outcome, value) {
   return {
-    label: NAMES[outcome],
+    label: t(outcome),
     stroke: colour(outcome),
     dash: DASHES[outcome],
     width: 2,
@@ -127,7 +120,7 @@ function course(place, { series, faults, closing_ns: closing }) {
     },
     legend: legend(outcomes),
     axes: [axis({ values: (_, marks) => marks.map((mark) => mark + ' s') }), axis({ size: 56 })],
-    series: [{ label: 'time', value: seconds }, ...outcomes.map((one) => line(one, rate))],
+    series: [{ label: t('time'), value: seconds }, ...outcomes.map((one) => line(one, rate))],
     hooks: { drawClear: [shade(faults), close(closing)] },
   }, [times, ...rates], place);
 }
@@ -150,7 +143,7 @@ function latency(place, { latency: curves }) {
     const known = new Map(curves[one].map((point) => [point.part, point.ms]));
     return parts.map((part) => known.get(part) ?? null);
   };
-  const percent = (x) => (x > last * 1.5 ? 'longest' : +(100 - 100 / x).toFixed(3) + ' %');
+  const percent = (x) => (x > last * 1.5 ? t('longest') : +(100 - 100 / x).toFixed(3) + ' %');
   const ms = (_, value) => (value == null ? '–' : value.toFixed(1) + ' ms');
   const marks = [2, 10, 100, 1000, 10000].filter((mark) => mark <= last).concat([last * 2]);
   return new uPlot({
@@ -162,7 +155,7 @@ function latency(place, { latency: curves }) {
       axis({ size: 64, values: (_, ys) => ys.map(duration) }),
     ],
     series: [
-      { label: 'percentile', value: (_, x) => (x == null ? '–' : percent(x)) },
+      { label: t('percentile'), value: (_, x) => (x == null ? '–' : percent(x)) },
       ...outcomes.map((one) => ({ ...line(one, ms), spanGaps: true })),
     ],
   }, [parts.map(at), ...outcomes.map(curve)], place);

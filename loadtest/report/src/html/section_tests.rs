@@ -12,19 +12,18 @@ use loadtest_load::stats::Figures;
 
 use super::*;
 use crate::html::grid::Grid;
+use crate::html::language_tests::shown;
 use crate::html::tests::{full, page};
 use crate::tests::{matrix_report, report};
 
 #[test]
 fn holds_of_one_lock_at_once_stand_on_the_page_of_their_cell() {
     let mut cells = story();
-    assert!(
-        !render(&Page::of(&report(cells.clone()))).expect("a page").contains("holds of one lock")
-    );
+    assert!(!page(cells.clone()).contains("holds of one lock"));
     let (longest_ms, resolution_ms) = (1.5, 2.0);
     let overlaps = HoldOverlaps { holds: 9, at_once: 3, longest_ms, certain: 2, resolution_ms };
     cells[0].overlaps = Some(overlaps);
-    let html = render(&Page::of(&report(cells))).expect("a page");
+    let html = page(cells);
     let words = "2 of 9 holds for certain, and perhaps 1 more, ";
     assert!(html.contains(words), "{html}");
     // Beside others it would have a column of single words.
@@ -48,7 +47,7 @@ fn new_and_missing_cells_are_two_sentences_and_one_cell_is_singular() {
     let earlier = serde_json::to_string(&report(story()[..2].to_vec())).expect("JSON");
     let mut now = report(story()[1..3].to_vec());
     now.compare_with(&serde_json::from_str(&earlier).expect("a baseline"));
-    let html = render(&Page::of(&now)).expect("a page");
+    let html = shown(&now);
     let words = html.split_whitespace().collect::<Vec<_>>().join(" ");
     let new = "New: redisson per voucher, guards off, replicas 3. Gone: local per user";
     assert!(words.contains(new), "{words}");
@@ -154,9 +153,30 @@ fn the_whole_answer_stands_above_the_matrix() {
 
 #[test]
 fn where_there_is_one_lock_the_page_does_not_ask_which() {
-    let asked = |cells: &[CellReport]| Page::of(&report(cells.to_vec())).question;
+    let asked = |cells: &[CellReport]| Page::of(&report(cells.to_vec())).question.to_string();
     assert!(asked(&story()).contains("Which lock keeps to the stock"), "{}", asked(&story()));
     let redisson = asked(&story()[1..3]);
     assert!(redisson.ends_with("Does redisson keep to the stock, and sell twice to no user?"));
     assert!(asked(&story()[3..]).ends_with("Is the stock kept to, and does no user buy twice?"));
+}
+
+#[test]
+fn rules_that_were_expected_to_break_are_distinguished_from_others() {
+    let mut verdict = verdict_of(310, 55);
+    for finding in &mut verdict.findings {
+        if finding.rule == Rule::AcknowledgedExist {
+            finding.held = Some(false);
+        }
+    }
+    let section = |verdict| {
+        let cell = CellReport::of(CellSpec::plain(story()[0].axes), 100, figures(), verdict);
+        cell::Section::of(&cell, &report(story()))
+    };
+    let rules = section(verdict).rules;
+    let held = |rule: Rule| {
+        let line = rules.iter().find(|line| line.rule == rule.words()).expect("it is judged");
+        (line.broken, line.held.to_string())
+    };
+    assert_eq!(held(Rule::OneOrderPerUser), (true, "broken, as predicted".to_owned()));
+    assert_eq!(held(Rule::AcknowledgedExist), (true, "broken".to_owned()));
 }

@@ -18,7 +18,8 @@ use loadtest_lab::round::FaultRecord;
 use loadtest_load::history::record::LockHold;
 use serde::Serialize;
 
-use crate::capitalized;
+use crate::names;
+use crate::text::Text;
 
 /// Most proofs of one rule that are drawn.
 const MAX_DRAWN: usize = 3;
@@ -27,9 +28,9 @@ const MAX_DRAWN: usize = 3;
 #[derive(Debug, Serialize)]
 pub struct Timeline {
     /// What happened.
-    pub what: String,
+    pub what: Text,
     /// The rule that it broke.
-    pub rule: &'static str,
+    pub rule: Text,
     /// The bars, in the order in which the requests were sent.
     pub bars: Vec<Bar>,
     /// Where the axis begins and ends, in words.
@@ -49,7 +50,7 @@ pub struct FaultSpan {
     /// Where it stands.
     pub stretch: AxisSpan,
     /// What was done, and from when until when, in words.
-    pub words: String,
+    pub words: Text,
 }
 
 /// A stretch of the axis, in percent of its length.
@@ -67,7 +68,7 @@ pub struct Overlap {
     /// Where it stands.
     pub stretch: AxisSpan,
     /// How many they are, and for how long, in words.
-    pub words: String,
+    pub words: Text,
 }
 
 /// One request.
@@ -76,21 +77,25 @@ pub struct Bar {
     /// The user who sent it.
     pub user: String,
     /// The replica that answered.
-    pub replica: String,
+    pub replica: Text,
     /// The name of the bar's colour.
     pub colour: &'static str,
     /// Status and code.
     pub answer: String,
     /// The order's id.
     pub order: Option<String>,
-    /// From when until when, in words.
-    pub times: String,
+    /// From when.
+    pub from: String,
+    /// Until when, if it ended.
+    pub until: Option<String>,
     /// Where it stands.
     pub stretch: AxisSpan,
     /// Where the hold of its lock stands, if that is known.
     pub hold: Option<AxisSpan>,
-    /// From when until when that was, or why it is unknown, in words.
-    pub held: String,
+    /// From when until when that was.
+    pub held: Option<[String; 2]>,
+    /// Why that is unknown.
+    pub no_hold: Option<Text>,
     /// Whether it is the one that the others are shown for.
     pub marked: bool,
 }
@@ -106,7 +111,6 @@ pub fn timelines(
     detail: Option<&Detail>,
     faults: &[FaultRecord],
 ) -> Vec<Timeline> {
-    let rule = finding.rule.words();
     let drawn = match detail {
         Some(Detail { double_sale: Some(double_sale), .. })
             if finding.rule == Rule::OrdersWithinStock =>
@@ -123,12 +127,12 @@ pub fn timelines(
             proofs.take(MAX_DRAWN).map(TimelineSource::of_proof).collect()
         }
     };
-    drawn.into_iter().map(|drawn| drawn.timeline(rule, axes, faults)).collect()
+    drawn.into_iter().map(|drawn| drawn.timeline(finding.rule, axes, faults)).collect()
 }
 
 /// What a time line is drawn from.
 struct TimelineSource<'a> {
-    what: String,
+    what: Text,
     requests: &'a [ProofRequest],
     /// The request that the others are shown for; without it all of them decide.
     first: Option<u32>,
@@ -137,31 +141,26 @@ struct TimelineSource<'a> {
 
 impl<'a> TimelineSource<'a> {
     fn of_proof(proof: &'a Proof) -> Self {
-        let what = capitalized(&proof.why);
+        let what = Text::english(&proof.why);
         Self { what, requests: &proof.requests, first: None, left_out: 0 }
     }
 
     fn of_double_sale(double_sale: &'a DoubleSale) -> Self {
-        let what = format!(
-            "{} stood still and its lock lapsed; the next holder read the same stock, and both \
-             sold the same unit",
-            double_sale.victim
-        );
+        let what = Text::of("double_sale").with("replica", &double_sale.victim);
         Self { what, requests: &double_sale.requests, first: None, left_out: 0 }
     }
 
     fn of_oversell_moment(oversell_moment: &'a OversellMoment) -> Self {
         let OversellMoment { units, first, requests, left_out } = oversell_moment;
         let others = requests.len().saturating_sub(1) + left_out;
-        let what = format!(
-            "Acknowledgement {} of {units} units (marked ▸); {others} other purchases that \
-             succeeded were under way with it",
-            units + 1
-        );
+        let what = Text::of("oversell_moment")
+            .with("n", units + 1)
+            .with("units", *units)
+            .with("others", others);
         Self { what, requests, first: Some(*first), left_out: *left_out }
     }
 
-    fn timeline(self, rule: &'static str, cell: CellAxes, faults: &[FaultRecord]) -> Timeline {
+    fn timeline(self, rule: Rule, cell: CellAxes, faults: &[FaultRecord]) -> Timeline {
         let Self { what, requests, first, left_out } = self;
         let from_ns = requests.iter().map(|one| one.start_ns).min().unwrap_or(0);
         let ends = requests.iter().map(|one| one.end_ns.unwrap_or(one.start_ns));
@@ -170,7 +169,7 @@ impl<'a> TimelineSource<'a> {
         let bar = |one: &ProofRequest| axis.bar(one, cell.lock, first == Some(one.n));
         Timeline {
             what,
-            rule,
+            rule: names::rule(rule),
             bars: requests.iter().map(bar).collect(),
             axis: [milliseconds(axis.from_ns), milliseconds(axis.until_ns)],
             overlap: axis.held_at_once(requests, cell.scope).or_else(under_way),
@@ -189,17 +188,19 @@ impl Axis {
     fn bar(&self, request: &ProofRequest, lock: Lock, marked: bool) -> Bar {
         // A request without an end may be at work to the end of the axis.
         let until_ns = request.end_ns.unwrap_or(self.until_ns);
-        let end = request.end_ns.map_or("no end".to_owned(), milliseconds);
+        let replica = request.replica.as_ref();
         Bar {
             user: request.user.clone(),
-            replica: request.replica.clone().unwrap_or_else(|| "no replica".to_owned()),
+            replica: replica.map_or_else(|| Text::of("no_replica"), Text::from),
             colour: colour(&request.answer),
             answer: request.answer.clone(),
             order: request.order.clone(),
-            times: format!("{} to {end}", milliseconds(request.start_ns)),
+            from: milliseconds(request.start_ns),
+            until: request.end_ns.map(milliseconds),
             stretch: self.stretch(request.start_ns, until_ns),
             hold: request.held_ns.map(|[from, until]| self.stretch(from, until)),
-            held: held(request, lock),
+            held: request.held_ns.map(|held| held.map(milliseconds)),
+            no_hold: no_hold(request, lock),
             marked,
         }
     }
@@ -222,7 +223,7 @@ impl Axis {
             .iter()
             .enumerate()
             .all(|(index, one)| holds[index + 1..].iter().all(|other| one.surely_overlaps(*other)));
-        let did = if are_sure { "held one lock" } else { "seem to have held one lock" };
+        let did = Text::of(if are_sure { "held_one_lock" } else { "seem_to_have_held" });
         Some(self.overlap(stretch, (holds.len(), requests.len()), did))
     }
 
@@ -236,22 +237,25 @@ impl Axis {
         if requests.len() < 2 || from >= until {
             return None;
         }
-        let mut overlap = self.overlap([from, until], all, "were under way");
+        let mut overlap = self.overlap([from, until], all, Text::of("were_under_way"));
         let is_known =
             |one: &ProofRequest| one.held_ns.is_some() && have_one_lock(first, one, scope);
         if requests.iter().all(is_known) {
-            overlap.words.push_str("; by the reports of replicas, no two held one lock at once");
+            overlap.words = Text::joined("semicolon", [overlap.words, Text::of("no_two_held")]);
         }
         Some(overlap)
     }
 
-    fn overlap(&self, [from, until]: [u64; 2], (some, all): (usize, usize), did: &str) -> Overlap {
+    fn overlap(&self, [from, until]: [u64; 2], (some, all): (usize, usize), did: Text) -> Overlap {
         let who = match (some, all) {
-            (2, 2) => "Both".to_owned(),
-            (some, all) if some == all => format!("All {all}"),
-            _ => format!("{some} of these {all}"),
+            (2, 2) => Text::of("both"),
+            (some, all) if some == all => Text::of("all_of_them").with("count", all),
+            _ => Text::of("some_of_these").with("some", some).with("count", all),
         };
-        let words = format!("{who} {did} at once for {}", milliseconds(until - from));
+        let words = Text::of("at_once_for")
+            .with("who", who)
+            .with("did", did)
+            .with("time", milliseconds(until - from));
         Overlap { stretch: self.stretch(from, until), words }
     }
 
@@ -261,12 +265,10 @@ impl Axis {
         let until_ns = fault.end_ns.min(self.until_ns);
         (from_ns < until_ns).then(|| FaultSpan {
             stretch: self.stretch(from_ns, until_ns),
-            words: format!(
-                "{} from {} to {}",
-                fault.name.name(),
-                milliseconds(fault.begin_ns),
-                milliseconds(fault.end_ns)
-            ),
+            words: Text::of("named_from_to")
+                .with("name", fault.name.name())
+                .with("from", milliseconds(fault.begin_ns))
+                .with("until", milliseconds(fault.end_ns)),
         })
     }
 
@@ -292,17 +294,15 @@ fn have_one_lock(one: &ProofRequest, other: &ProofRequest, scope: Scope) -> bool
     scope == Scope::Voucher || one.user == other.user
 }
 
-/// When it held its lock, or why that is unknown.
-fn held(request: &ProofRequest, lock: Lock) -> String {
-    match (request.held_ns, &request.replica) {
-        (Some(held), _) => {
-            let [from, until] = held.map(milliseconds);
-            format!("held {from} to {until}")
-        }
-        (None, _) if lock == Lock::None => "no lock to hold".to_owned(),
-        (None, Some(_)) => "its answer reports no hold".to_owned(),
-        (None, None) => "no answer, so no hold is known".to_owned(),
-    }
+/// Why it is unknown when it held its lock; `None` if that is known.
+fn no_hold(request: &ProofRequest, lock: Lock) -> Option<Text> {
+    let why = match (request.held_ns, &request.replica) {
+        (Some(_), _) => return None,
+        (None, _) if lock == Lock::None => "no_lock_to_hold",
+        (None, Some(_)) => "no_hold_reported",
+        (None, None) => "no_hold_known",
+    };
+    Some(Text::of(why))
 }
 
 /// What stands for an answer: the outcome that its status and code come to.

@@ -24,7 +24,11 @@ fn timeline(requests: Vec<ProofRequest>) -> Timeline {
 
 fn timeline_of(scope: Scope, requests: Vec<ProofRequest>) -> Timeline {
     let why = "user 7 bought twice".to_owned();
-    TimelineSource::of_proof(&Proof { why, requests }).timeline("", axes(scope), &[])
+    TimelineSource::of_proof(&Proof { why, requests }).timeline(
+        Rule::OneOrderPerUser,
+        axes(scope),
+        &[],
+    )
 }
 
 fn axes(scope: Scope) -> CellAxes {
@@ -39,12 +43,12 @@ fn holding(request: ProofRequest, from_ms: u64, until_ms: u64) -> ProofRequest {
 #[test]
 fn bars_stand_where_their_requests_were_and_the_common_time_is_marked() {
     let drawn = timeline(vec![request(100, Some(180)), request(120, Some(200))]);
-    assert_eq!(drawn.what, "User 7 bought twice");
+    assert_eq!(drawn.what, "user 7 bought twice");
     assert_eq!(drawn.bars[0].stretch, AxisSpan { from: 0.0, length: 80.0 });
     assert_eq!(drawn.bars[1].stretch, AxisSpan { from: 20.0, length: 80.0 });
     let overlap = drawn.overlap.expect("both were under way");
     assert_eq!(overlap.stretch, AxisSpan { from: 20.0, length: 60.0 });
-    assert!(overlap.words.contains("Both") && overlap.words.contains("60.0 ms"));
+    assert!(overlap.words == "Both were under way at once for 60.0 ms");
     assert_eq!(drawn.axis, ["100.0 ms", "200.0 ms"]);
 }
 
@@ -59,7 +63,7 @@ fn requests_one_after_the_other_have_no_common_time() {
 fn a_request_without_an_end_reaches_to_the_end_of_the_axis() {
     let drawn = timeline(vec![request(0, Some(10)), request(5, None)]);
     assert_eq!(drawn.bars[1].stretch, AxisSpan { from: 50.0, length: 50.0 });
-    assert_eq!(drawn.bars[1].times, "5.0 ms to no end");
+    assert_eq!((drawn.bars[1].from.as_str(), &drawn.bars[1].until), ("5.0 ms", &None));
 }
 
 #[test]
@@ -75,14 +79,18 @@ fn of_the_stock_the_moment_at_which_it_was_exceeded_is_drawn() {
     };
     let marked: Vec<bool> = drawn.bars.iter().map(|bar| bar.marked).collect();
     assert_eq!((marked, drawn.left_out), (vec![false, true], 5));
-    assert!(drawn.what.contains("101 of 100 units") && drawn.what.contains("6 other"));
+    let what = drawn.what.to_string();
+    assert!(what.contains("101 of 100 units") && what.contains("6 other"), "{what}");
     assert!(timelines(&finding, axes(Scope::User), None, &[]).is_empty(), "no request, no line");
     let requests = [request(0, Some(9)), request(4, Some(12))];
     detail.double_sale = Some(DoubleSale { victim: "r2".to_owned(), requests });
     let [drawn] = &timelines(&finding, axes(Scope::User), Some(&detail), &[])[..] else {
         panic!("one time line")
     };
-    assert!(drawn.what.starts_with("r2 stood still") && drawn.overlap.is_some(), "{drawn:?}");
+    assert!(
+        drawn.what.to_string().starts_with("r2 stood still") && drawn.overlap.is_some(),
+        "{drawn:?}"
+    );
 }
 
 #[test]
@@ -113,7 +121,7 @@ fn holds_are_drawn_within_their_requests_and_the_time_in_which_two_held_the_lock
     let second = holding(request(120, Some(190)), 140, 180);
     let drawn = timeline(vec![first.clone(), second.clone()]);
     assert_eq!(drawn.bars[0].hold, Some(AxisSpan { from: 10.0, length: 40.0 }));
-    assert_eq!(drawn.bars[0].held, "held 110.0 ms to 150.0 ms");
+    assert_eq!(drawn.bars[0].held, Some(["110.0 ms", "150.0 ms"].map(str::to_owned)));
     let overlap = drawn.overlap.expect("both held it");
     assert_eq!(overlap.stretch, AxisSpan { from: 40.0, length: 10.0 });
     let seem = "Both seem to have held one lock at once for 10.0 ms";
@@ -133,7 +141,11 @@ fn holds_are_drawn_within_their_requests_and_the_time_in_which_two_held_the_lock
 fn holds_one_after_the_other_or_of_several_locks_are_no_overlap() {
     let first = holding(request(100, Some(200)), 110, 150);
     let second = holding(request(120, Some(190)), 150, 180);
-    let words = timeline(vec![first, second.clone()]).overlap.expect("both were under way").words;
+    let words = timeline(vec![first, second.clone()])
+        .overlap
+        .expect("both were under way")
+        .words
+        .to_string();
     assert!(words.starts_with("Both were under way at once for 70.0 ms; "), "{words}");
     let mut other = holding(request(120, Some(190)), 140, 180);
     other.user = "8".to_owned();
@@ -147,11 +159,11 @@ fn holds_one_after_the_other_or_of_several_locks_are_no_overlap() {
 fn where_no_hold_is_known_the_reason_is_shown_and_none_is_drawn() {
     let answered = ProofRequest { replica: Some("r1".to_owned()), ..request(0, Some(10)) };
     let drawn = timeline(vec![answered.clone(), request(5, None)]);
-    let held = drawn.bars.iter().map(|bar| bar.held.as_str()).collect::<Vec<_>>();
-    assert_eq!(held, ["its answer reports no hold", "no answer, so no hold is known"]);
+    let why = drawn.bars.iter().filter_map(|bar| bar.no_hold.clone()).collect::<Vec<_>>();
+    assert_eq!(why, ["no_hold_reported", "no_hold_known"].map(Text::of));
     assert!(drawn.bars.iter().all(|bar| bar.hold.is_none()));
     let proof = Proof { why: "x".to_owned(), requests: vec![answered] };
     let unlocked = CellAxes { lock: Lock::None, ..axes(Scope::User) };
-    let drawn = TimelineSource::of_proof(&proof).timeline("", unlocked, &[]);
-    assert_eq!(drawn.bars[0].held, "no lock to hold");
+    let drawn = TimelineSource::of_proof(&proof).timeline(Rule::OneOrderPerUser, unlocked, &[]);
+    assert_eq!(drawn.bars[0].no_hold, Some(Text::of("no_lock_to_hold")));
 }
