@@ -96,6 +96,16 @@ fn every_translation_is_of_a_text_that_the_judge_or_the_laboratory_writes() {
 }
 
 #[test]
+fn a_rule_is_called_the_same_in_chinese_as_on_the_race_board() {
+    let board = include_str!("../../board/src/page/strings.json");
+    let board: serde_json::Value = serde_json::from_str(board).expect("texts by language and key");
+    let report: serde_json::Value = serde_json::from_str(TRANSLATIONS).expect("a table");
+    for rule in Rule::ALL {
+        assert_eq!(report[rule.words()], board["zh"][format!("rule_{}", rule.name())]);
+    }
+}
+
+#[test]
 fn cells_are_named_as_the_laboratory_names_them() {
     for spec in Preset::Smoke.trials().0.into_iter().chain(BUG_CASES.map(|row| row.trial)) {
         assert_eq!(cell(spec).to_string(), spec.to_string());

@@ -162,6 +162,7 @@ async fn in_chinese_only_names_are_latin_besides_what_is_marked_as_english() {
     }
     add(&json["machine"].to_string());
     add(&json["versions"].to_string());
+    report.versions.builds().iter().for_each(|build| add(build));
     let (_folder, _, browser) = opened(report, "zh-CN,zh,en").await;
     let texts = browser.run(CHINESE).await;
     let texts = texts.as_array().expect("texts");

@@ -4,9 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use loadtest_lab::fixtures::story;
+
 use super::{SCRIPT, TEMPLATES, render};
 use crate::Report;
 use crate::html::page::Page;
+use crate::tests::report;
 use crate::text::STRINGS;
 
 /// Names and units that are the same in every language.
@@ -86,6 +89,18 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
 fn literals(text: &str) -> Vec<&str> {
     let of = |quote: char| text.split(quote).skip(1).step_by(2);
     of('"').chain(of('\'')).collect()
+}
+
+#[test]
+fn without_javascript_the_page_is_english_and_has_no_button_for_its_language() {
+    let html = render(&Page::of(&report(story()))).expect("a page");
+    assert!(html.starts_with("<!doctype html>\n<html lang=\"en\">"), "{html:.60}");
+    assert!(html.contains("id=\"language\" hidden>"));
+    let body = shown(&report(story()));
+    let (_, body) = body.split_once("<main>").expect("the body");
+    let (body, _) = body.split_once("</main>").expect("its end");
+    let is_chinese = |c: &char| ('\u{4e00}'..='\u{9fff}').contains(c);
+    assert_eq!(body.chars().find(is_chinese), None);
 }
 
 #[test]

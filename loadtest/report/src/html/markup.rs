@@ -65,10 +65,10 @@ fn value(text: &Text) -> Value {
     }
 }
 
-/// A part of English: words, which may have a translation, or a figure with its unit.
+/// A part of English: words, which may have a translation, or a name or figure with its unit.
 fn part(text: &str) -> Value {
-    let mut words = text.split(|c: char| !c.is_ascii_alphabetic());
-    let is_figure = words.all(|word| word.len() < 2 || word == "ms");
+    let is_word = |word: &str| word.len() > 1 && word.chars().all(|c| c.is_ascii_alphabetic());
+    let is_figure = !text.split(' ').any(|word| is_word(word) && word != "ms");
     if is_figure { json!(text) } else { json!({ "en": text }) }
 }
 

@@ -43,6 +43,7 @@ function addTools() {
     const button = document.createElement('button');
     button.type = 'button';
     button.dataset.t = key;
+    button.textContent = t(key);
     button.addEventListener('click', () => openAll(open));
     tools.append(button);
   }
@@ -93,7 +94,8 @@ document.getElementById('language').addEventListener('click', () => {
 });
 
 addTools();
-applyWords();
+// The page is written in one of the languages already.
+if (language !== document.documentElement.lang) applyWords();
 nameLanguage();
 // Surprises are open from the start.
 cells.forEach(draw);
