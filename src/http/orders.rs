@@ -114,12 +114,15 @@ async fn buy(
 }
 
 /// Adds the times of the lock to an answer, in whole microseconds rounded down: waited, held, and
-/// since then. `-lost` follows if the lock was no longer valid by then.
+/// since then. `-lost` follows if the lock was no longer valid by then, and `7/8` if token 7 was
+/// shown to a fence that knows token 8.
 fn with_hold_times(mut answer: Response, report: HoldReport) -> Response {
     let [waited, held, since] =
         [report.waited, report.held, report.since].map(|time| time.as_micros());
     let lost = if report.lost { "-lost" } else { "" };
-    if let Ok(text) = HeaderValue::try_from(format!("{waited}-{held}-{since}{lost}")) {
+    let fence = report.fence.map(|fence| format!(" {}/{}", fence.token, fence.highest));
+    let fence = fence.unwrap_or_default();
+    if let Ok(text) = HeaderValue::try_from(format!("{waited}-{held}-{since}{lost}{fence}")) {
         answer.headers_mut().insert(LAB_HELD, text);
     }
     answer

@@ -6,6 +6,8 @@
 //! between two readings, the reported hold is shorter than the real one or equal to it, never
 //! longer. Each moment is read once: a length is the difference of two readings.
 //!
+//! A fenced holder also reports the token that it showed, and the highest one that the fence knows.
+//!
 //! Nothing is reported of a lock that holds nothing, nor of one that is the transaction: it ends in
 //! the middle of COMMIT.
 
@@ -25,6 +27,16 @@ struct Hold {
     granted: Instant,
     released: Option<Instant>,
     lost: bool,
+    fence: Option<FenceReport>,
+}
+
+/// What the fence made of a token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FenceReport {
+    /// The token that was shown.
+    pub token: u64,
+    /// The highest token that was shown so far: a higher one than `token` refuses it.
+    pub highest: u64,
 }
 
 /// What a replica reports of a hold.
@@ -38,6 +50,8 @@ pub struct HoldReport {
     pub since: Duration,
     /// Whether the lock's validity had ended by the release: another holder may have had it then.
     pub lost: bool,
+    /// What the fence made of the holder's token, if the holder showed one.
+    pub fence: Option<FenceReport>,
 }
 
 impl LockHoldTimes {
@@ -52,7 +66,7 @@ impl LockHoldTimes {
 
     /// Notes that the lock was granted before `granted`.
     pub(super) fn grant(&self, granted: Instant) {
-        *self.hold() = Some(Hold { granted, released: None, lost: false });
+        *self.hold() = Some(Hold { granted, released: None, lost: false, fence: None });
     }
 
     /// Notes that the lock is given back after `released`. `is_lost` is asked after that reading:
@@ -65,9 +79,16 @@ impl LockHoldTimes {
         }
     }
 
+    /// Notes what the fence made of the holder's token.
+    pub(super) fn show_token(&self, fence: FenceReport) {
+        if let Some(hold) = &mut *self.hold() {
+            hold.fence = Some(fence);
+        }
+    }
+
     /// The report for an answer that is written now, by `clock`; `None` if no lock was taken.
     pub fn report(&self, clock: impl FnOnce() -> Instant) -> Option<HoldReport> {
-        let Hold { granted, released, lost } = (*self.hold())?;
+        let Hold { granted, released, lost, fence } = (*self.hold())?;
         let now = clock();
         let released = released.unwrap_or(now);
         Some(HoldReport {
@@ -75,6 +96,7 @@ impl LockHoldTimes {
             held: released.saturating_duration_since(granted),
             since: now.saturating_duration_since(released),
             lost,
+            fence,
         })
     }
 }
@@ -99,6 +121,7 @@ mod tests {
             held: Duration::from_millis(held),
             since: Duration::from_millis(since),
             lost,
+            fence: None,
         };
         assert_eq!(told(9), report(3, 6, 0, false), "it is still held");
         times.release(at(10), || true);
@@ -106,6 +129,23 @@ mod tests {
         assert_eq!(told(12), report(3, 7, 2, true), "the first release counts");
         times.grant(at(20));
         assert_eq!(told(21), report(20, 1, 0, false));
+    }
+
+    #[test]
+    fn the_answer_of_the_fence_belongs_to_the_hold_in_which_the_token_was_shown() {
+        let times = LockHoldTimes::begin(Instant::now());
+        let (stale, accepted) =
+            (FenceReport { token: 7, highest: 8 }, FenceReport { token: 9, highest: 9 });
+        let fence = || times.report(Instant::now).and_then(|report| report.fence);
+        times.show_token(stale);
+        times.grant(Instant::now());
+        assert_eq!(fence(), None, "it was shown under no lock");
+        times.show_token(stale);
+        assert_eq!(fence(), Some(stale));
+        times.grant(Instant::now());
+        assert_eq!(fence(), None, "another hold has another token");
+        times.show_token(accepted);
+        assert_eq!(fence(), Some(accepted));
     }
 
     proptest! {

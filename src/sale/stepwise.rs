@@ -13,6 +13,7 @@ use tokio::time::sleep;
 
 use super::attempt::{AttemptError, PurchaseAttempt};
 use super::critical_section::{CriticalSection, ensure_held, release};
+use super::hold_times::FenceReport;
 use super::outcome::Refusal;
 use super::{Guards, InjectedBug, LockOrder, SaleConfig, naive};
 use crate::failpoint::{self, reach};
@@ -130,7 +131,7 @@ impl CriticalSection {
         let last = self.hooks.has_bug(InjectedBug::FenceAtWriteOnly);
         let first = !last && !self.hooks.has_bug(InjectedBug::TokenFromRedis);
         if let Some(fenced) = fenced.as_ref().filter(|_| first) {
-            fenced.check(tx).await?;
+            fenced.check(tx, attempt).await?;
         }
         reach(failpoint::TOKEN_SHOWN);
         match self.config.guards {
@@ -139,7 +140,7 @@ impl CriticalSection {
         }
         reach(failpoint::UNIT_TAKEN);
         if let Some(fenced) = fenced.as_ref().filter(|_| last) {
-            fenced.check(tx).await?;
+            fenced.check(tx, attempt).await?;
         }
         if let Some(FencedResource { name, token: Token(token) }) = &fenced {
             leave_effect(tx, new_order, name.as_str(), *token).await?;
@@ -169,9 +170,17 @@ impl CriticalSection {
 
 impl FencedResource {
     /// Checks the token at the fence. A stale token is a lost lock.
-    async fn check(&self, tx: &mut Transaction) -> Result<(), AttemptError> {
+    async fn check(
+        &self,
+        tx: &mut Transaction,
+        attempt: &PurchaseAttempt,
+    ) -> Result<(), AttemptError> {
         let fence = Fence { resource: &self.name, token: self.token };
         let answer = tx.execute(fence.statement()).await?;
+        if let Some(times) = &attempt.hold_times {
+            let Token(token) = self.token;
+            times.show_token(FenceReport { token, highest: answer.last_insert_id() });
+        }
         fence.check(&answer).map_err(|error| {
             tracing::warn!(%error, "token refused by the fence; purchase refused");
             Refusal::LockLost.into()

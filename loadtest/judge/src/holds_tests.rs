@@ -118,6 +118,7 @@ impl Purchase {
             held: micros(released_reading, granted_reading),
             since: micros(answered_reading, released_reading),
             lost: false,
+            fence: None,
         };
         let began = Instant::now();
         let at = |ns| began + Duration::from_nanos(ns);

@@ -2,9 +2,11 @@
 //!
 //! `300-1500-200` says: granted 300 µs after the request arrived, given back 1,500 µs later, and
 //! answered 200 µs after that. `-lost` at the end says that the lock's validity time had ended
-//! before it was given back. The lengths are the replica's own, each rounded down, so no clocks
-//! have to agree. On the generator's clock the hold is known up to the network time of request and
-//! answer. It began after the request was sent, and ended before the answer was complete.
+//! before it was given back. ` 7/8` after that says that the holder showed fencing token 7 to a
+//! fence that knows token 8, which refuses it; an accepted token is the highest. The lengths are
+//! the replica's own, each rounded down, so no clocks have to agree. On the generator's clock the
+//! hold is known up to the network time of request and answer. It began after the request was sent,
+//! and ended before the answer was complete.
 
 use std::time::{Duration, Instant};
 
@@ -19,6 +21,8 @@ pub struct HoldReport {
     pub since: Duration,
     /// Whether the lock's validity had ended by the release.
     pub lost: bool,
+    /// The fencing token that was shown, and the highest that the fence knows.
+    pub fence: Option<[u64; 2]>,
 }
 
 /// A hold on the generator's clock.
@@ -31,9 +35,10 @@ pub struct PlacedHold {
     /// How long after its request's sending it began at the earliest.
     pub(super) waited: Duration,
     pub(super) lost: bool,
+    pub(super) fence: Option<[u64; 2]>,
 }
 
-/// The hold as a line of the history has it: members `h`, `w` and `l` of `Completion`.
+/// The hold as a line of the history has it: members `h`, `w`, `l` and `f` of `Completion`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ToldHold {
     /// The latest begin, and the end that belongs to it, in nanoseconds since the load began.
@@ -42,13 +47,15 @@ pub struct ToldHold {
     pub w: u64,
     /// Whether the lock was lost.
     pub l: bool,
+    /// The fencing token that was shown, and the highest that the fence knows.
+    pub f: Option<[u64; 2]>,
 }
 
 impl PlacedHold {
     /// By the history's clock.
     pub fn told(self, since: impl Fn(Instant) -> u64) -> ToldHold {
         let w = u64::try_from(self.waited.as_nanos()).unwrap_or(0);
-        ToldHold { h: [self.from, self.until].map(since), w, l: self.lost }
+        ToldHold { h: [self.from, self.until].map(since), w, l: self.lost, f: self.fence }
     }
 }
 
@@ -56,20 +63,27 @@ impl HoldReport {
     /// The header's value; `None` if it says anything else.
     pub(super) fn parse(value: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(value).ok()?;
+        let (text, fence) = match text.split_once(' ') {
+            Some((text, fence)) => {
+                let (token, highest) = fence.split_once('/')?;
+                (text, Some([token.parse().ok()?, highest.parse().ok()?]))
+            }
+            None => (text, None),
+        };
         let (text, lost) =
             text.strip_suffix("-lost").map_or((text, false), |lengths| (lengths, true));
         let mut parts = text.split('-').map(|part| part.parse().ok().map(Duration::from_micros));
         let mut next = || parts.next().flatten();
-        let report = Self { waited: next()?, held: next()?, since: next()?, lost };
+        let report = Self { waited: next()?, held: next()?, since: next()?, lost, fence };
         parts.next().is_none().then_some(report)
     }
 
     /// The hold of a request that was sent and answered then; `None` if it does not fit in between.
     pub fn placed(self, [sent, ended]: [Instant; 2]) -> Option<PlacedHold> {
-        let Self { waited, held, since, lost } = self;
+        let Self { waited, held, since, lost, fence } = self;
         let until = ended.checked_sub(since)?;
         let from = until.checked_sub(held)?;
-        (from >= sent + waited).then_some(PlacedHold { from, until, waited, lost })
+        (from >= sent + waited).then_some(PlacedHold { from, until, waited, lost, fence })
     }
 }
 
@@ -79,7 +93,7 @@ mod tests {
 
     fn report([waited, held, since]: [u64; 3], lost: bool) -> HoldReport {
         let [waited, held, since] = [waited, held, since].map(Duration::from_micros);
-        HoldReport { waited, held, since, lost }
+        HoldReport { waited, held, since, lost, fence: None }
     }
 
     #[test]
@@ -98,6 +112,11 @@ mod tests {
     #[test]
     fn a_header_in_any_other_form_is_ignored() {
         assert_eq!(HoldReport::parse(b"1-2-3-lost"), Some(report([1, 2, 3], true)));
+        let fenced = HoldReport { fence: Some([7, 8]), ..report([1, 2, 3], true) };
+        assert_eq!(HoldReport::parse(b"1-2-3-lost 7/8"), Some(fenced));
+        for odd in ["1-2-3 7", "1-2-3 7/", "1-2-3 7/8/9", "1-2-3  7/8", " 7/8"] {
+            assert_eq!(HoldReport::parse(odd.as_bytes()), None, "{odd}");
+        }
         for odd in ["", "5", "5-6", "5-6-", "-5-6", "5-6-7-8", "a-b-c", "1-2-3-found", "1-2-lost"] {
             assert_eq!(HoldReport::parse(odd.as_bytes()), None, "{odd}");
         }

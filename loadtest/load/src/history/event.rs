@@ -146,6 +146,10 @@ pub struct Completion<'a> {
     /// Whether the lock's validity had ended before it was given back.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub l: bool,
+    /// The fencing token that the holder showed, and the highest that the fence knew then: a higher
+    /// one refused it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub f: Option<[u64; 2]>,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
