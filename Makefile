@@ -27,7 +27,7 @@ export RUST_TEST_THREADS ?= 4
 failpoints := seckill/failpoints,seckill/otlp
 
 .PHONY: help demo compare learn soak demo-soak inject-bugs plants kill-rounds up ready \
-  demo-programs test \
+  board-test demo-programs test \
   test-quick test-times test-mysql interop interop-short peers fuzz-api fuzz-api-short \
   bench bench-check bench-load bench-locks bench-mysql \
   fmt fmt-check lint features package msrv tidy deny dev-binaries unit failpoints docs book \
@@ -78,6 +78,11 @@ kill-rounds: install-servers dev-binaries ## Kill replicas at random moments, 20
 
 up: ready ## Start a private cluster, print the addresses of page and race board; Ctrl-C ends it
 	target/demo/loadtest up --board $(ARGS)
+
+# Three minutes; `make test` runs a short form. ARGS="challenge" takes a part.
+board-test: install-all dev-binaries ## Run every scenario of the race board in a browser
+	BOARD_SCENARIOS=all cargo test --locked -p loadtest --test board $(ARGS) \
+	  -- --nocapture --test-threads 1
 
 # What a first call downloads and makes; both figures are those of `make demo` on a bare Debian.
 first := the first build fetches about 300 crates (40 MB) and takes 1 GB in target/demo/

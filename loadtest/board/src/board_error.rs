@@ -23,6 +23,10 @@ pub enum ErrorCode {
     WholeNumber,
     /// A field must be one of some words.
     OneOf,
+    /// The lock has no fencing tokens.
+    NoTokens,
+    /// The challenge does not allow another value of the field.
+    FixedField,
     /// A field must be an object.
     NotAnObject,
     /// There is no such field.
@@ -51,13 +55,15 @@ pub enum ErrorCode {
 
 impl ErrorCode {
     /// All codes.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 20] = [
         Self::HostMissing,
         Self::ForeignHost,
         Self::ForeignOrigin,
         Self::WrongToken,
         Self::WholeNumber,
         Self::OneOf,
+        Self::NoTokens,
+        Self::FixedField,
         Self::NotAnObject,
         Self::UnknownField,
         Self::BodyTooLarge,
@@ -81,6 +87,8 @@ impl ErrorCode {
             Self::WrongToken => "wrong_token",
             Self::WholeNumber => "whole_number",
             Self::OneOf => "one_of",
+            Self::NoTokens => "no_tokens",
+            Self::FixedField => "fixed_field",
             Self::NotAnObject => "not_an_object",
             Self::UnknownField => "unknown_field",
             Self::BodyTooLarge => "body_too_large",
@@ -101,9 +109,12 @@ impl ErrorCode {
             Self::HostMissing | Self::ForeignHost | Self::ForeignOrigin | Self::WrongToken => {
                 StatusCode::FORBIDDEN
             }
-            Self::WholeNumber | Self::OneOf | Self::NotAnObject | Self::UnknownField => {
-                StatusCode::BAD_REQUEST
-            }
+            Self::WholeNumber
+            | Self::OneOf
+            | Self::NoTokens
+            | Self::FixedField
+            | Self::NotAnObject
+            | Self::UnknownField => StatusCode::BAD_REQUEST,
             Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::NoRace => StatusCode::NOT_FOUND,
             Self::RaceRunning

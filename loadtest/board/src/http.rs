@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::access::Access;
 use crate::board_error::{BoardError, ErrorCode};
+use crate::commands::{CommandLog, CommandSlice};
 use crate::event_log::{EventLog, LogPosition};
 use crate::lane::FaultRequest;
 use crate::page;
@@ -49,6 +50,7 @@ pub(crate) struct BoardState {
     turn: Arc<Semaphore>,
     races: mpsc::Sender<RaceRequest>,
     faults: [mpsc::Sender<FaultRequest>; 2],
+    commands: [Arc<CommandLog>; 2],
 }
 
 impl BoardState {
@@ -56,6 +58,7 @@ impl BoardState {
     pub(crate) fn new(
         access: Access,
         log: Arc<EventLog>,
+        commands: [Arc<CommandLog>; 2],
         stop: CancellationToken,
     ) -> (Arc<Self>, BoardRequests) {
         let (races, race_requests) = mpsc::channel(1);
@@ -70,6 +73,7 @@ impl BoardState {
             turn: Arc::new(turn),
             races,
             faults: [left, right],
+            commands,
         };
         (
             Arc::new(state),
@@ -97,6 +101,7 @@ pub(crate) fn router(state: Arc<BoardState>) -> Router {
         .route("/", get(show_page))
         .route("/events", get(stream_events))
         .route("/save", get(save))
+        .route("/commands", get(show_commands))
         .route("/race", post(start_race))
         .route("/fault", post(inject_fault))
         .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
@@ -194,10 +199,31 @@ async fn inject_fault(
     Ok(Json(json!({"witness": witness})).into_response())
 }
 
+/// The query for commands.
+#[derive(Debug, Deserialize)]
+struct CommandQuery {
+    lane: String,
+    /// The number of the first command that the page does not have.
+    #[serde(default)]
+    from: u64,
+}
+
+async fn show_commands(
+    State(state): BoardExtractor,
+    Query(query): Query<CommandQuery>,
+) -> Result<Json<CommandSlice>, BoardError> {
+    let lane = index_of_lane(&query.lane)?;
+    Ok(Json(state.commands[lane].read(query.from)))
+}
+
+fn index_of_lane(name: &str) -> Result<usize, BoardError> {
+    let lane = LANES.iter().position(|known| *known == name);
+    lane.ok_or_else(|| none_of("lane", &LANES))
+}
+
 /// Lane, action and index of the replica.
 fn parse_fault(value: &Value) -> Result<(usize, FaultAction, usize), BoardError> {
-    let lane = LANES.iter().position(|name| value["lane"] == *name);
-    let lane = lane.ok_or_else(|| none_of("lane", &LANES))?;
+    let lane = index_of_lane(value["lane"].as_str().unwrap_or_default())?;
     let action = value["action"].as_str().and_then(FaultAction::named);
     let action =
         action.ok_or_else(|| none_of("action", &FaultAction::ALL.map(FaultAction::name)))?;

@@ -2,17 +2,21 @@
 //! faults that a person injects into it.
 
 use std::collections::BTreeSet;
+use std::convert::Infallible;
+use std::sync::Arc;
 
-use loadtest_lab::cell_axes::CellAxes;
 use loadtest_lab::cell_plan::CellPlan;
 use loadtest_lab::cluster::Cluster;
 use loadtest_lab::deployment::{Deployment, DeploymentSpec};
-use loadtest_lab::faults::{FaultAction, ReplicaState, heal_all, replica_name};
+use loadtest_lab::faults::{ActionContext, FaultAction, ProcessState, heal_all, replica_name};
 use loadtest_load::history::{Event, FAULT, Mark, Recorder};
 use loadtest_measure::error::{Error, Result};
 use tokio::sync::{Mutex, RwLock, RwLockReadGuard, oneshot};
+use tokio::time::Instant;
 
 use crate::board_error::{BoardError, ErrorCode};
+use crate::commands::CommandLog;
+use crate::setup::LaneSetup;
 
 /// The number of the left lane's deployment in its cluster; 0 is that of `loadtest up`.
 const FIRST_NUMBER: u16 = 1;
@@ -28,11 +32,19 @@ pub(crate) struct FaultRequest {
     pub(crate) reply: oneshot::Sender<std::result::Result<String, BoardError>>,
 }
 
-/// A deployment and the cell that it was started for.
+/// A deployment and what it was started for.
 #[derive(Debug)]
 pub(crate) struct LaneDeployment {
     pub(crate) deployment: Deployment,
-    pub(crate) axes: CellAxes,
+    pub(crate) setup: LaneSetup,
+}
+
+impl LaneDeployment {
+    fn actions(&self) -> ActionContext<'_> {
+        let LaneSetup { axes, fenced } = self.setup;
+        let (lock, guards) = (axes.lock, axes.guards);
+        ActionContext { deployment: &self.deployment, lock, guards, fenced }
+    }
 }
 
 /// One lane.
@@ -42,21 +54,37 @@ pub(crate) struct Lane {
     /// The faults of the race; none between races. It is locked while a fault is injected, so one
     /// fault follows the other.
     faults: Mutex<Option<RaceFaults>>,
+    commands: Arc<CommandLog>,
 }
 
 /// The faults of a race.
 #[derive(Debug)]
 struct RaceFaults {
     recorder: Recorder,
-    /// Replicas whose link to Redis is cut.
-    cut: BTreeSet<usize>,
+    /// Actions that heal what is broken and no process shows, with the index of the replica.
+    healing: BTreeSet<(FaultAction, usize)>,
 }
 
 impl Lane {
-    /// The replicas for which the deployment cannot be used again, if it is that of this plan.
-    pub(crate) async fn unfit_replicas(&self, plan: &CellPlan) -> Vec<(String, ReplicaState)> {
+    /// A lane without a deployment, whose commands are recorded there.
+    pub(crate) fn new(commands: Arc<CommandLog>) -> Self {
+        Self { commands, ..Self::default() }
+    }
+
+    /// Records the commands of a race while a page asks for them. It does not end.
+    pub(crate) async fn record_commands(
+        &self,
+        lane: &LaneDeployment,
+        race_start: std::time::Instant,
+    ) -> Infallible {
+        let (lock, race_start) = (lane.setup.axes.lock.name(), Instant::from_std(race_start));
+        self.commands.record(&lane.deployment, lock, race_start).await
+    }
+
+    /// The processes for which the deployment cannot be used again, if it is that of this lane.
+    pub(crate) async fn unfit_processes(&self, setup: LaneSetup) -> Vec<(String, ProcessState)> {
         match &*self.deployment.read().await {
-            Some(lane) if lane.axes == plan.trial.axes => not_running(&lane.deployment),
+            Some(lane) if lane.setup == setup => not_running(&lane.deployment),
             _ => Vec::new(),
         }
     }
@@ -66,13 +94,13 @@ impl Lane {
     pub(crate) async fn prepare(
         &self,
         cluster: &Cluster,
-        index: usize,
+        (index, setup): (usize, LaneSetup),
         plan: &CellPlan,
     ) -> Result<()> {
         let mut lane = self.deployment.write().await;
-        let axes = plan.trial.axes;
+        let axes = setup.axes;
         let fits =
-            |one: &LaneDeployment| one.axes == axes && not_running(&one.deployment).is_empty();
+            |one: &LaneDeployment| one.setup == setup && not_running(&one.deployment).is_empty();
         if lane.as_ref().is_some_and(fits) {
             return Ok(());
         }
@@ -100,7 +128,7 @@ impl Lane {
                 return Err(error);
             }
         };
-        *lane = Some(LaneDeployment { deployment, axes });
+        *lane = Some(LaneDeployment { deployment, setup });
         Ok(())
     }
 
@@ -113,17 +141,17 @@ impl Lane {
 
     /// Lets faults happen from now on.
     pub(crate) async fn open(&self, recorder: Recorder) {
-        *self.faults.lock().await = Some(RaceFaults { recorder, cut: BTreeSet::new() });
+        *self.faults.lock().await = Some(RaceFaults { recorder, healing: BTreeSet::new() });
     }
 
     /// Lets no more faults happen, and heals what they left.
     pub(crate) async fn close(&self, lane: &LaneDeployment) -> Result<()> {
         let mut faults = self.faults.lock().await;
-        let Some(RaceFaults { recorder, cut }) = faults.take() else { return Ok(()) };
-        let healed = heal_all(&lane.deployment, lane.axes.lock).await;
+        let Some(RaceFaults { recorder, healing }) = faults.take() else { return Ok(()) };
+        let healed = heal_all(&lane.actions()).await;
         // Links are healed first, whatever happens to the replicas.
-        let links = cut.into_iter().map(|index| (FaultAction::HealRedis, index));
-        for fault in links.chain(healed.as_ref().ok().into_iter().flatten().copied()) {
+        let processes = healed.as_ref().ok().into_iter().flatten().copied();
+        for fault in healing.into_iter().chain(processes) {
             mark(&recorder, fault, "healed", "at the end of the race").await;
         }
         healed.map(|_| ())
@@ -136,7 +164,7 @@ impl Lane {
         replica: usize,
     ) -> std::result::Result<String, BoardError> {
         let mut faults = self.faults.lock().await;
-        let Some(RaceFaults { recorder, cut }) = &mut *faults else {
+        let Some(RaceFaults { recorder, healing }) = &mut *faults else {
             return Err(BoardError::new(ErrorCode::NoRaceRunning, "no race is running"));
         };
         let failed = |error: Error| {
@@ -144,9 +172,15 @@ impl Lane {
                 .with("detail", error.to_string())
         };
         let lane = self.deployment().await.map_err(failed)?;
-        check_state(&lane.deployment, action, replica)?;
+        let actions = lane.actions();
+        check_state(&actions, action, replica)?;
         let (begin, fault) = (recorder.now(), (action, replica));
-        let seen = action.carry_out(&lane.deployment, lane.axes.lock, replica).await;
+        let seen = actions.carry_out(action, replica).await;
+        // What was not seen to fail may be broken all the same.
+        healing.extend(action.healed_by().map(|heals| (heals, replica)));
+        if action.heals() {
+            self.commands.disarm();
+        }
         // A restart takes the replica down first.
         if !action.heals() || action == FaultAction::Restart {
             mark_at(recorder, begin, fault, ("begin", "")).await;
@@ -155,11 +189,7 @@ impl Lane {
             Ok(witness) => {
                 let phase = if action.heals() { "healed" } else { "witness" };
                 mark(recorder, fault, phase, &witness).await;
-                match action {
-                    FaultAction::CutRedis => cut.insert(replica),
-                    FaultAction::HealRedis => cut.remove(&replica),
-                    _ => false,
-                };
+                healing.remove(&fault);
                 Ok(witness)
             }
             Err(error) => {
@@ -177,26 +207,28 @@ impl Lane {
     }
 }
 
-/// The replicas that do not run, with their states.
-fn not_running(deployment: &Deployment) -> Vec<(String, ReplicaState)> {
-    let states = deployment.replicas().iter().map(|replica| ReplicaState::of(replica));
-    let named = states.enumerate().map(|(index, state)| (replica_name(index), state));
-    named.filter(|(_, state)| *state != ReplicaState::Running).collect()
+/// The replicas, and the main Redis, that do not run, with their states.
+fn not_running(deployment: &Deployment) -> Vec<(String, ProcessState)> {
+    let replicas = deployment.replicas().iter().map(|replica| ProcessState::of(replica));
+    let replicas = replicas.enumerate().map(|(index, state)| (replica_name(index), state));
+    // A failover has left it dead.
+    let redis = ("Redis".to_owned(), ProcessState::of(deployment.main_redis()));
+    let all = replicas.chain([redis]);
+    all.filter(|(_, state)| *state != ProcessState::Running).collect()
 }
 
-/// Refuses a fault that cannot happen to the replica.
+/// Refuses a fault that cannot happen to its target.
 fn check_state(
-    deployment: &Deployment,
+    actions: &ActionContext<'_>,
     action: FaultAction,
     index: usize,
 ) -> std::result::Result<(), BoardError> {
-    let name = replica_name(index);
-    let Some(replica) = deployment.replicas().get(index) else {
+    let Some((name, state)) = actions.target(action, index) else {
+        let name = replica_name(index);
         let why = format!("the lane has no replica {name}");
         return Err(BoardError::new(ErrorCode::NoSuchReplica, why).with("replica", name));
     };
-    let state = ReplicaState::of(replica);
-    if !action.is_of_replica() || action.is_allowed(state) {
+    if action.is_allowed(state) {
         return Ok(());
     }
     let why = format!("{name} is {}: it cannot {}", state.name(), action.name());

@@ -5,10 +5,11 @@
 //! verdict. Nothing on it is simulated.
 //!
 //! In reading order:
-//! - what a race is made of, and the limits ([`setup`]);
+//! - what a race is made of, and the limits ([`setup`]); the challenges ([`challenge`]);
 //! - the log of a race, from which any number of pages read ([`event_log`]), and its events
 //!   (`wire`);
-//! - the lanes (`lane`), and the race on them (`race`);
+//! - the lanes (`lane`), the race on them (`race`), the commands as they pass (`commands`), and the
+//!   lines that send them (`command_sources`);
 //! - the server (`http`), which requests it refuses (`access`) and how it says so
 //!   ([`board_error`]), the page (`page`).
 //!
@@ -16,6 +17,9 @@
 
 mod access;
 pub mod board_error;
+pub mod challenge;
+mod command_sources;
+mod commands;
 pub mod event_log;
 mod http;
 mod lane;
@@ -63,8 +67,9 @@ impl Board {
         let address =
             address.map_err(|error| Error::Setup(format!("no port for the board: {error}")))?;
         let log = Arc::new(EventLog::default());
-        let arena = Arc::new(Arena::new(cluster, log.clone()));
-        let (state, requests) = BoardState::new(Access::new(address), log, stop.clone());
+        let commands = [Arc::default(), Arc::default()];
+        let arena = Arc::new(Arena::new(cluster, log.clone(), commands.clone()));
+        let (state, requests) = BoardState::new(Access::new(address), log, commands, stop.clone());
         let url = state.url();
         let mut tasks = JoinSet::new();
         let (racing, stopped) = (arena.clone(), stop.clone());

@@ -8,19 +8,22 @@ use loadtest_lab::cell_axes::CellAxes;
 use loadtest_lab::ladder::RUNGS;
 use loadtest_lab::lock::Lock;
 
+use crate::challenge::{CHALLENGES, Challenge};
 use crate::event_log::LogSlice;
 
 const TEMPLATE: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/style.css");
 /// All texts of the page, by language.
 const STRINGS: &str = include_str!("page/strings.json");
-const SCRIPT: [&str; 9] = [
+const SCRIPT: [&str; 11] = [
     include_str!("page/words.js"),
     include_str!("page/model.js"),
     include_str!("page/draw.js"),
     include_str!("page/player.js"),
     include_str!("page/bets.js"),
+    include_str!("page/commands.js"),
     include_str!("page/lane.js"),
+    include_str!("page/challenge.js"),
     include_str!("page/announce.js"),
     include_str!("page/server.js"),
     include_str!("page/page.js"),
@@ -56,6 +59,8 @@ fn fill_template(nonce: &str, policy: &str, saved: &str) -> String {
         .replace("{{nonce}}", nonce)
         .replace("{{locks}}", &locks)
         .replace("{{rungs}}", &rungs())
+        .replace("{{challenges}}", &challenges())
+        .replace("{{challenges_data}}", &serde_json::to_string(&CHALLENGES).unwrap_or_default())
         .replace("{{style}}", STYLE)
         .replace("{{strings}}", STRINGS.trim())
         .replace("{{script}}", &SCRIPT.join("\n"))
@@ -79,6 +84,15 @@ fn rungs() -> String {
         );
     }
     items
+}
+
+/// The challenges, each with a link to its race.
+fn challenges() -> String {
+    let item = |Challenge { number, .. }: &Challenge| {
+        let link = format!("<a href=\"#challenge={number}\">{number}</a>");
+        format!("<li>{link} <span data-t=\"challenge_{number}\"></span></li>")
+    };
+    CHALLENGES.iter().map(item).collect()
 }
 
 /// The part of the page's address that starts a race of these cells.

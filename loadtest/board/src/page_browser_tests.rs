@@ -16,6 +16,9 @@ use crate::test_board::{DEADLINE, TestBoard};
 #[allow(dead_code, reason = "other tests use the rest of it")]
 mod browser;
 
+#[path = "page_lane_browser_tests.rs"]
+mod lane_tests;
+
 /// Between two looks.
 const POLL_INTERVAL: Duration = Duration::from_millis(30);
 
@@ -350,7 +353,7 @@ async fn a_link_opens_its_own_race_and_fills_the_form_while_another_runs() {
     let link = format!("#seed=5&users=60&stock=10&{cells}");
     let mut page = OpenPage::open(&link).await;
     let RaceRequest { setup, turn } = page.begin().await;
-    let asked = (setup.seed, setup.users, setup.stock, setup.lanes.map(|cell| cell.replicas));
+    let asked = (setup.seed, setup.users, setup.stock, setup.lanes.map(|lane| lane.axes.replicas));
     assert_eq!(asked, (5, 60, 10, [2, 1]));
     let other = link.replace("seed=5", "seed=6");
     page.browser.run(&format!("location.hash = '{other}'")).await;

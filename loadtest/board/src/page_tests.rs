@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use loadtest_lab::faults::ReplicaState;
+use loadtest_lab::faults::ProcessState;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::board_error::ErrorCode;
+use crate::challenge;
 use crate::event_log::{EventLog, LogPosition, MAX_BYTES, Priority, RESERVE_BYTES};
 use crate::setup::RaceSetup;
 
@@ -62,14 +63,17 @@ fn every_text_that_the_page_names_is_in_the_table() {
     let states = ["opening", "preparing", "running", "done", "failed"];
     let states = states.map(|state| format!("state_{state}"));
     let errors = ErrorCode::ALL.map(|code| format!("error_{}", code.name()));
-    let replicas = ReplicaState::ALL.map(|state| format!("replica_{}", state.name()));
+    let replicas = ProcessState::ALL.map(|state| format!("replica_{}", state.name()));
     let more = ["no_answer"].map(|code| format!("error_{code}"));
     let whys = ["guarded", "none", "local_user", "local_voucher", "user", "voucher"];
     let whys = whys.map(|why| format!("why_{why}"));
     let bets = ["holds", "oversells", "duplicates"].map(|outcome| format!("bet_{outcome}"));
     let phases = ["begin", "witness", "healed", "failed"].map(|phase| format!("phase_{phase}"));
     let rungs = RUNGS.iter().map(|rung| format!("rung_{}", rung.slug)).collect::<Vec<_>>();
+    let results = challenge::RESULTS.map(|result| format!("result_{result}"));
+    let challenges = CHALLENGES.each_ref().map(|it| format!("challenge_{}", it.number));
     let all = [&rules[..], &faults, &states, &errors, &replicas, &more, &whys, &bets, &phases];
+    let all = [all.concat(), results.to_vec(), challenges.to_vec()];
     for key in all.concat().iter().chain(&rungs) {
         assert!(known.contains(key), "{key}");
     }

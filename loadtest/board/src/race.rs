@@ -3,12 +3,15 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use loadtest_lab::cell::CellReport;
 use loadtest_lab::cluster::Cluster;
 use loadtest_lab::watched_sale::WatchedSale;
 use loadtest_measure::error::Result;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio_util::sync::CancellationToken;
 
+use crate::challenge::{Challenge, PlannedFault};
+use crate::commands::CommandLog;
 use crate::event_log::{EventLog, Priority};
 use crate::lane::{FaultRequest, Lane, LaneDeployment};
 use crate::setup::{RaceSetup, USERS_PER_S};
@@ -38,8 +41,12 @@ pub(crate) struct Arena {
 }
 
 impl Arena {
-    pub(crate) fn new(cluster: Arc<Cluster>, log: Arc<EventLog>) -> Self {
-        Self { cluster, log, lanes: [Lane::default(), Lane::default()] }
+    pub(crate) fn new(
+        cluster: Arc<Cluster>,
+        log: Arc<EventLog>,
+        commands: [Arc<CommandLog>; 2],
+    ) -> Self {
+        Self { cluster, log, lanes: commands.map(Lane::new) }
     }
 
     /// Serves requests until pages can send none any more. Faults happen during races.
@@ -90,16 +97,16 @@ impl Arena {
     async fn run(&self, setup: &RaceSetup) -> Result<Instant> {
         let plans = [0, 1].map(|lane| setup.plan(lane));
         let [left, right] = &self.lanes;
-        for (index, (lane, plan)) in self.lanes.iter().zip(&plans).enumerate() {
-            for (replica, state) in lane.unfit_replicas(plan).await {
-                let replaced = wire::replaced(index, &replica, state);
+        for (index, (lane, lane_setup)) in self.lanes.iter().zip(setup.lanes).enumerate() {
+            for (process, state) in lane.unfit_processes(lane_setup).await {
+                let replaced = wire::replaced(index, &process, state);
                 self.log.push(replaced, Priority::Race);
             }
         }
         // If one fails, the other is not left half started.
         let (left_ready, right_ready) = tokio::join!(
-            left.prepare(&self.cluster, 0, &plans[0]),
-            right.prepare(&self.cluster, 1, &plans[1])
+            left.prepare(&self.cluster, (0, setup.lanes[0]), &plans[0]),
+            right.prepare(&self.cluster, (1, setup.lanes[1]), &plans[1])
         );
         left_ready.and(right_ready)?;
         let (left, right) = tokio::try_join!(left.deployment(), right.deployment())?;
@@ -109,27 +116,40 @@ impl Arena {
         )?;
         let race_start = Instant::now();
         self.push_state(BOTH, race_start, ("running", ""));
+        let fault = setup.challenge.and_then(Challenge::planned_fault);
         let (left_run, right_run) = tokio::join!(
-            self.run_lane(0, race_start, sale_left, &left),
-            self.run_lane(1, race_start, sale_right, &right)
+            self.run_lane((0, race_start), sale_left, &left, fault),
+            self.run_lane((1, race_start), sale_right, &right, fault)
         );
-        left_run.and(right_run).map(|()| race_start)
+        let (report, is_seen) = left_run.and(right_run)?;
+        if let Some(challenge) = setup.challenge {
+            let result = Challenge::result(&report, is_seen);
+            let event = wire::challenge(race_start, challenge.number, result);
+            self.log.push(event, Priority::Race);
+        }
+        Ok(race_start)
     }
 
+    /// Runs a lane to its verdict: the judge's report, and whether the planned fault was seen.
     async fn run_lane(
         &self,
-        index: usize,
-        race_start: Instant,
+        (index, race_start): (usize, Instant),
         mut sale: WatchedSale<'_>,
         deployment: &LaneDeployment,
-    ) -> Result<()> {
+        fault: Option<PlannedFault>,
+    ) -> Result<(CellReport, bool)> {
         let lane = &self.lanes[index];
         let users: Vec<u64> = sale.users().collect();
         let recorder = sale.recorder();
         let tap = LaneTap::new(index, (&recorder, race_start), users.into_iter(), self.log.clone());
         sale.observe(tap.observer());
         lane.open(sale.recorder()).await;
-        let figures = sale.run(&CancellationToken::new()).await;
+        let stop = CancellationToken::new();
+        let racing = async { tokio::join!(sale.run(&stop), inject_planned(lane, fault)) };
+        let (figures, is_seen) = tokio::select! {
+            ended = racing => ended,
+            never = lane.record_commands(deployment, race_start) => match never {},
+        };
         let healed = lane.close(deployment).await;
         self.push_state(index, race_start, ("judging", ""));
         let report = async {
@@ -141,6 +161,15 @@ impl Arena {
         })?;
         self.log.push(wire::verdict(index, race_start, &report), Priority::Race);
         self.push_state(index, race_start, ("judged", ""));
-        Ok(())
+        Ok((report, is_seen))
     }
+}
+
+/// Injects the fault at its time; whether it was seen to happen. Without a fault there is nothing
+/// to be seen.
+async fn inject_planned(lane: &Lane, fault: Option<PlannedFault>) -> bool {
+    let Some(PlannedFault { action, after }) = fault else { return true };
+    tokio::time::sleep(after).await;
+    // The log of the lane has the error.
+    lane.inject(action, 0).await.is_ok()
 }

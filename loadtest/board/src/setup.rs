@@ -14,6 +14,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use crate::board_error::{BoardError, ErrorCode};
+use crate::challenge::{self, CHALLENGES, Challenge};
 
 /// Users of a race.
 pub const USERS: RangeInclusive<u64> = 10..=1000;
@@ -32,6 +33,16 @@ const WORK_MS: u64 = 15;
 /// The names of the lanes.
 pub const LANES: [&str; 2] = ["left", "right"];
 
+/// What a lane is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct LaneSetup {
+    /// The cell.
+    #[serde(flatten)]
+    pub axes: CellAxes,
+    /// Whether holders show fencing tokens.
+    pub fenced: bool,
+}
+
 /// A race.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RaceSetup {
@@ -41,40 +52,60 @@ pub struct RaceSetup {
     pub users: u64,
     /// Units on sale in each lane.
     pub stock: u64,
-    /// The cell of each lane.
-    pub lanes: [CellAxes; 2],
+    /// The lanes.
+    pub lanes: [LaneSetup; 2],
+    /// The challenge, if the race is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub challenge: Option<&'static Challenge>,
 }
 
 impl Default for RaceSetup {
     /// A lock of one process beside a distributed one. There is a unit for each user, so that only
     /// a second order of one user can oversell.
     fn default() -> Self {
-        let lane = |lock| CellAxes { lock, scope: Scope::User, guards: Guards::Off, replicas: 3 };
+        let lane = |lock| {
+            let axes = CellAxes { lock, scope: Scope::User, guards: Guards::Off, replicas: 3 };
+            LaneSetup { axes, fenced: false }
+        };
         let lanes = [lane(Lock::Local), lane(Lock::DEFAULT)];
-        Self { seed: 1, users: 300, stock: 300, lanes }
+        Self { seed: 1, users: 300, stock: 300, lanes, challenge: None }
     }
 }
 
 impl RaceSetup {
     /// Reads it from JSON; a field that is absent has its default.
     pub fn parse(value: &Value) -> Result<Self, BoardError> {
+        if value.get("challenge").is_some() {
+            return Self::parse_challenge(value);
+        }
         let mut setup = Self::default();
         let race = Fields::of(value, "", &["seed", "users", "stock", LANES[0], LANES[1]])?;
         setup.seed = race.number("seed", &SEEDS)?.unwrap_or(setup.seed);
         setup.users = race.number("users", &USERS)?.unwrap_or(setup.users);
         setup.stock = race.number("stock", &STOCK)?.unwrap_or(setup.stock);
-        let locks = Lock::value_variants().iter().map(|lock| lock.name()).collect::<Vec<_>>();
-        for (name, cell) in LANES.into_iter().zip(&mut setup.lanes) {
+        for (name, lane) in LANES.into_iter().zip(&mut setup.lanes) {
             let Some(value) = race.object.get(name) else { continue };
-            let lane = Fields::of(value, name, &["lock", "scope", "guards", "replicas"])?;
-            cell.lock = lane.choice("lock", &locks)?.unwrap_or(cell.lock);
-            cell.scope = lane.choice("scope", &["user", "voucher"])?.unwrap_or(cell.scope);
-            cell.guards = lane.choice("guards", &["on", "off"])?.unwrap_or(cell.guards);
-            let replicas = lane.number("replicas", &REPLICAS)?;
-            cell.replicas =
-                replicas.and_then(|count| u16::try_from(count).ok()).unwrap_or(cell.replicas);
+            *lane = lane.changed(&Fields::of(value, name, &LANE_FIELDS)?)?;
         }
         Ok(setup)
+    }
+
+    /// A challenge: only the lane of the reader is another one.
+    fn parse_challenge(value: &Value) -> Result<Self, BoardError> {
+        let race = Fields::of(value, "", &["challenge", LANES[1]])?;
+        let numbers = 1..=u64::try_from(CHALLENGES.len()).unwrap_or(0);
+        let challenge = race.number("challenge", &numbers)?.and_then(Challenge::of);
+        let challenge = challenge.ok_or_else(|| not_a_number("challenge", &numbers))?;
+        let mut lane = challenge.given;
+        if let Some(value) = race.object.get(LANES[1]) {
+            lane = lane.changed(&Fields::of(value, LANES[1], &LANE_FIELDS)?)?;
+        }
+        if let Some(field) = challenge.fixed_field(lane) {
+            return Err(fixed_field(field, challenge));
+        }
+        let (users, stock) = (challenge::USERS, challenge::STOCK);
+        let lanes = [challenge.given, lane];
+        Ok(Self { seed: 1, users, stock, lanes, challenge: Some(challenge) })
     }
 
     /// The text by which pages and the log know the race.
@@ -93,8 +124,46 @@ impl RaceSetup {
             work_ms: WORK_MS,
             ..Load::DEFAULT
         };
-        watched_plan(self.lanes[lane], &load, self.seed)
+        let LaneSetup { axes, fenced } = self.lanes[lane];
+        watched_plan(axes, fenced, &load, self.seed)
     }
+}
+
+/// What can be chosen for a lane.
+const LANE_FIELDS: [&str; 5] = ["lock", "scope", "guards", "replicas", "fenced"];
+
+impl LaneSetup {
+    /// This lane with what the fields say.
+    fn changed(mut self, lane: &Fields<'_>) -> Result<Self, BoardError> {
+        let locks = Lock::value_variants().iter().map(|lock| lock.name()).collect::<Vec<_>>();
+        let cell = &mut self.axes;
+        cell.lock = lane.choice("lock", &locks)?.unwrap_or(cell.lock);
+        cell.scope = lane.choice("scope", &["user", "voucher"])?.unwrap_or(cell.scope);
+        cell.guards = lane.choice("guards", &["on", "off"])?.unwrap_or(cell.guards);
+        let replicas = lane.number("replicas", &REPLICAS)?;
+        cell.replicas =
+            replicas.and_then(|count| u16::try_from(count).ok()).unwrap_or(cell.replicas);
+        self.fenced = lane.choice("fenced", &["true", "false"])?.unwrap_or(self.fenced);
+        if self.fenced && !cell.lock.has_tokens() {
+            return Err(no_tokens(&lane.path("fenced"), cell.lock));
+        }
+        Ok(self)
+    }
+}
+
+fn fixed_field(field: &str, challenge: &Challenge) -> BoardError {
+    let field = format!("{}.{field}", LANES[1]);
+    let allowed = challenge.may_change.join(", ");
+    let text = format!("{field} is fixed in this challenge; what may be changed: {allowed}");
+    BoardError::new(ErrorCode::FixedField, text).with("field", field).with("choices", allowed)
+}
+
+fn no_tokens(field: &str, lock: Lock) -> BoardError {
+    let with_tokens = Lock::value_variants().iter().filter(|lock| lock.has_tokens());
+    let with_tokens = with_tokens.map(|lock| lock.name()).collect::<Vec<_>>().join(", ");
+    let text = format!("{field}: {} has no fencing tokens; these have: {with_tokens}", lock.name());
+    let error = BoardError::new(ErrorCode::NoTokens, text).with("field", field);
+    error.with("lock", lock.name()).with("choices", with_tokens)
 }
 
 /// Requests that wait at the same time if no replica answers. With fewer connections a frozen
@@ -194,11 +263,17 @@ mod tests {
             (json!({"seed": -1}), "seed must be a whole number from 0 to 9007199254740991"),
             (
                 json!({"left": {"speed": 1}}),
-                "unknown field left.speed; allowed: lock, scope, guards, replicas",
+                "unknown field left.speed; allowed: lock, scope, guards, replicas, fenced",
             ),
             (json!({"right": {"scope": "all"}}), "right.scope must be one of user, voucher"),
             (json!({"right": {"guards": 1}}), "right.guards must be one of on, off"),
             (json!({"left": {"replicas": 6}}), "left.replicas must be a whole number from 1 to 5"),
+            (json!({"left": {"fenced": "on"}}), "left.fenced must be one of true, false"),
+            (
+                json!({"right": {"lock": "redlock", "fenced": true}}),
+                "right.fenced: redlock has no fencing tokens; these have: redisson, fair, \
+                 read-write, mysql-table, zookeeper",
+            ),
         ] {
             let error = RaceSetup::parse(&value).expect_err("beyond a limit");
             assert_eq!(error.to_string(), said, "{value}");
@@ -208,10 +283,33 @@ mod tests {
     }
 
     #[test]
+    fn a_challenge_gives_one_lane_and_fixes_what_may_not_be_changed_in_the_other() {
+        let setup = RaceSetup::parse(&json!({"challenge": 3, "right": {"lock": "redlock"}}));
+        let setup = setup.expect("a race");
+        assert_eq!(setup.challenge.map(|challenge| challenge.number), Some(3));
+        let locks = setup.lanes.map(|lane| lane.axes.lock);
+        assert_eq!((locks, setup.stock), ([Lock::Redisson, Lock::Redlock], 100));
+        for (value, said) in [
+            (json!({"challenge": 7}), "challenge must be a whole number from 1 to 6"),
+            (
+                json!({"challenge": 3, "users": 10}),
+                "unknown field users; allowed: challenge, right",
+            ),
+            (
+                json!({"challenge": 3, "right": {"guards": "on"}}),
+                "right.guards is fixed in this challenge; what may be changed: lock",
+            ),
+        ] {
+            let error = RaceSetup::parse(&value).expect_err("refused");
+            assert_eq!(error.to_string(), said, "{value}");
+        }
+    }
+
+    #[test]
     fn what_is_left_out_is_as_in_the_default_race() {
         let setup = RaceSetup::parse(&json!({"seed": 7, "left": {"lock": "none"}}));
         let setup = setup.expect("a race");
-        assert_eq!((setup.seed, setup.lanes[0].lock), (7, Lock::None));
+        assert_eq!((setup.seed, setup.lanes[0].axes.lock), (7, Lock::None));
         assert_eq!(setup.lanes[1], RaceSetup::default().lanes[1]);
     }
 

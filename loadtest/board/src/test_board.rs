@@ -33,7 +33,9 @@ impl TestBoard {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("bound");
         let (log, stop) = (Arc::new(EventLog::default()), CancellationToken::new());
-        let (state, requests) = BoardState::new(Access::new(address), log.clone(), stop.clone());
+        let commands = [Arc::default(), Arc::default()];
+        let (state, requests) =
+            BoardState::new(Access::new(address), log.clone(), commands, stop.clone());
         let url = state.url();
         let (origin, token) = url.split_once("/?token=").expect("a token");
         let (origin, token) = (origin.to_owned(), token.to_owned());

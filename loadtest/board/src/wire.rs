@@ -4,13 +4,15 @@
 //! race began:
 //!
 //! - `["i", lane, t, n, user]`: request `n` of the user with that index leaves;
-//! - `["o" | "f" | "u", lane, t, n, replica, text, from, until, lost, wait]`: it ends with an
-//!   order, a refusal, or unknown. `text` is the order's id or the code. The last four are there if
-//!   a lock was held, at the earliest `wait` after the request left;
+//! - `["o" | "f" | "u", lane, t, n, replica, text, from, until, lost, wait, token, highest]`: it
+//!   ends with an order, a refusal, or unknown. `text` is the order's id or the code. The next four
+//!   are there if a lock was held, at the earliest `wait` after the request left. The last two are
+//!   there if the holder showed a fencing token: a higher one than its own refused it;
 //! - `["m", lane, t, name, phase, detail]`: a fault begins, is witnessed, fails, or is healed;
-//! - `["r", lane, 0, replica, state]`: the lane got new servers, because that replica did not run;
+//! - `["r", lane, 0, process, state]`: the lane got new servers, because that process did not run;
 //! - `["s", lane, t, state, detail]`: a state of the lane; lane 2 is the race;
-//! - `["v", lane, t, verdict]`: the judge's verdict.
+//! - `["v", lane, t, verdict]`: the judge's verdict;
+//! - `["c", 2, t, number, result]`: what became of the challenge.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,7 +21,7 @@ use std::time::Instant;
 use loadtest_judge::setting::{Guards, Scope};
 use loadtest_lab::cell::CellReport;
 use loadtest_lab::cell_axes::CellAxes;
-use loadtest_lab::faults::ReplicaState;
+use loadtest_lab::faults::ProcessState;
 use loadtest_lab::predict::Family;
 use loadtest_load::history::{Completion, Event, EventObserver, Recorder};
 use serde_json::{Value, json};
@@ -110,7 +112,9 @@ impl LaneTap {
         let (lane, t, replica) = (self.lane, self.at(end.t), short(end.r.as_deref()));
         let hold = end.h.map_or(String::new(), |[from, until]| {
             let (from, until, lost) = (self.at(from), self.at(until), u8::from(end.l));
-            format!(",{from},{until},{lost},{}", end.w / 1000)
+            let fence =
+                end.f.map_or(String::new(), |[token, highest]| format!(",{token},{highest}"));
+            format!(",{from},{until},{lost},{}{fence}", end.w / 1000)
         });
         format!("[\"{sort}\",{lane},{t},{},{replica},{text}{hold}]", end.n)
     }
@@ -121,9 +125,9 @@ fn short(text: Option<&str>) -> Value {
     text.map_or(Value::Null, |text| json!(text.chars().take(MAX_TEXT).collect::<String>()))
 }
 
-/// A replica for which the lane got new servers before the race.
-pub(crate) fn replaced(lane: usize, replica: &str, state: ReplicaState) -> String {
-    json!(["r", lane, 0, replica, state.name()]).to_string()
+/// A process for which the lane got new servers before the race.
+pub(crate) fn replaced(lane: usize, process: &str, state: ProcessState) -> String {
+    json!(["r", lane, 0, process, state.name()]).to_string()
 }
 
 /// A state of a lane or of the race.
@@ -163,6 +167,11 @@ pub(crate) fn verdict(lane: usize, began: Instant, report: &CellReport) -> Strin
         "findings": findings,
     });
     json!(["v", lane, micros(began), verdict]).to_string()
+}
+
+/// What became of a challenge.
+pub(crate) fn challenge(began: Instant, number: u64, result: &str) -> String {
+    json!(["c", BOTH, micros(began), number, result]).to_string()
 }
 
 /// What the lock of the cell can do: the page has its text.
@@ -218,6 +227,8 @@ mod tests {
             ..end
         };
         assert_eq!(tap.end("o", &held), r#"["o",1,4000,7,"r2","12",1000,2000,1,0]"#);
+        let fenced = Completion { f: Some([7, 8]), ..held.clone() };
+        assert_eq!(tap.end("o", &fenced), r#"["o",1,4000,7,"r2","12",1000,2000,1,0,7,8]"#);
         let refused = Completion { c: Some("sold_out".into()), ..held };
         assert!(tap.end("f", &refused).contains(r#""sold_out""#), "a refusal tells its code");
     }

@@ -2,7 +2,8 @@
 //!
 //! - the kinds of lock ([`lock`]), and what each cell must show ([`predict`]);
 //! - a cell's place ([`cell_axes`]), what it is ([`cell_spec`]), and its faults ([`faults`]);
-//! - private servers ([`cluster`], [`deployment`], [`requirements`]);
+//! - private servers ([`cluster`], [`deployment`], [`requirements`]), and the commands that reach
+//!   them ([`command_tap`]);
 //! - one cell ([`cell`]), one with a fault in its middle ([`round`]), and a sale that a person
 //!   watches ([`watched_sale`]);
 //! - runs of cells ([`runner`], [`matrix_axes`], [`matrix`], [`presets`], [`compare`]);
@@ -19,6 +20,7 @@ pub mod cell_plan;
 pub mod cell_spec;
 pub mod cluster;
 mod command;
+pub mod command_tap;
 pub mod compare;
 pub mod deployment;
 pub mod detail;

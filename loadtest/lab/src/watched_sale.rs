@@ -27,13 +27,14 @@ use crate::sale::Sale;
 /// When a request is given up: a replica may be frozen, and the race has to end.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(8);
 
-/// The plan of a cell that a person watches. A lease is as short as in cells with a fault, so that
-/// a fault outlasts it soon.
-pub fn watched_plan(axes: CellAxes, load: &Load, seed: u64) -> CellPlan {
+/// The plan of a cell that a person watches; `fenced` has holders show fencing tokens. A lease is
+/// as short as in cells with a fault, so that a fault outlasts it soon.
+pub fn watched_plan(axes: CellAxes, fenced: bool, load: &Load, seed: u64) -> CellPlan {
     let trial = CellSpec::plain(axes);
     let plan = CellPlan::of(&CellRequest { trial, default_load: load, seed });
     let mut flags = trial.flags(&plan.load, FaultAction::requirements());
     flags.extend(["--lease-ms".to_owned(), FAULT_LEASE_MS.to_string()]);
+    flags.extend(fenced.then(|| "--fenced".to_owned()));
     CellPlan { flags, ..plan }
 }
 

@@ -104,13 +104,15 @@ class LaneCanvas {
     for (const one of lane.spans.filter((it) => it.from <= head)) {
       const [from, to] = [Math.max(0, x(one.from)), x(Math.min(one.to, head))];
       if (to < 0) continue;
+      // What happens to Redis happens to all replicas.
+      const [top, height] = one.replica ? [y(one.replica), ROW] : [0, this.height - REST];
       context.fillStyle = palette['fault-shade'];
-      context.fillRect(from, y(one.replica) + 1, to - from, ROW - 1);
+      context.fillRect(from, top + 1, to - from, height - 1);
       context.fillStyle = palette.fault;
-      context.fillRect(from, y(one.replica) + 1, 2, ROW - 1);
-      const label = t(`span_${one.kind}`);
+      context.fillRect(from, top + 1, 2, height - 1);
+      const label = hasText(`span_${one.kind}`) ? t(`span_${one.kind}`) : t(`fault_${one.kind}`);
       const isWide = to - from > context.measureText(label).width + 34;
-      if (isWide || one.to > head) context.fillText(label, from + 30, y(one.replica) + 3);
+      if (isWide || one.to > head) context.fillText(label, from + 30, top + 3);
     }
   }
 
@@ -155,6 +157,7 @@ class LaneCanvas {
     } else if (isKnown && request.end <= head) {
       context.fillRect(x(end) - 2, top, 3, height);
     }
+    this.drawToken(request, { head, from: x(from), until: x(until), top, height });
     if (request.lost && request.until <= head) {
       context.fillStyle = palette.bad;
       context.fillText('✕', x(request.until) - 4, top - 3);
@@ -166,6 +169,23 @@ class LaneCanvas {
       context.arc(x(request.end), top + height / 2, radius, 0, 2 * Math.PI);
       context.fill();
     }
+  }
+
+  /** The token in its bar where it has room; one that the fence refused beside it. */
+  drawToken(request, { head, from, until, top, height }) {
+    const { token, highest, end } = request;
+    if (token === undefined || end > head) return;
+    const context = this.context;
+    context.save();
+    context.font = '9px system-ui, sans-serif';
+    if (isStale(request)) {
+      context.fillStyle = palette.bad;
+      context.fillText(`${token} < ${highest}`, until + 3, top - 1);
+    } else if (height >= 8 && until - from > context.measureText(token).width + 3) {
+      context.fillStyle = palette.paper;
+      context.fillText(token, from + 2, top + (height - 9) / 2);
+    }
+    context.restore();
   }
 
   /** The overlaps in the window, the newest first. */

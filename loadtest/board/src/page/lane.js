@@ -1,7 +1,18 @@
 // One lane of the page: counters, bars, buttons of faults, verdict, log.
 
-const REPLICA_FAULTS = ['freeze', 'thaw', 'kill', 'restart', 'cut-redis', 'heal-redis'];
+/** The buttons of faults by what they happen to. Those of a link also name the link. */
+const FAULTS = {
+  replica: [
+    'freeze', 'thaw', 'kill', 'restart', 'freeze-holder', 'flush-redis-at-commit', 'lose-commit',
+  ],
+  link: ['cut', 'delay', 'half-open', 'heal'],
+  redis: [
+    'flush-redis', 'freeze-redis', 'thaw-redis', 'fail-over-redis', 'jump-clock', 'restore-clock',
+  ],
+};
 const MAX_LOG = 60;
+/** Refused tokens that the fence names. */
+const MAX_STALE = 5;
 
 function element(tag, text, name = '') {
   const made = document.createElement(tag);
@@ -23,9 +34,9 @@ function setText(target, text) {
 }
 
 /** The cell in the words of the reader's language. */
-function cellText({ scope, guards, replicas }) {
+function cellText({ scope, guards, replicas, fenced }) {
   const words = [t(`scope_${scope}`), t(`guards_${guards}`), t('count_replicas', { replicas })];
-  return words.join(' · ');
+  return [...words, ...(fenced ? [t('fenced_true')] : [])].join(' · ');
 }
 
 class LaneView {
@@ -42,19 +53,40 @@ class LaneView {
     this.canvas = new LaneCanvas(this.root.querySelector('canvas'));
     this.faults = this.root.querySelector('.faults');
     this.bets = new BetPanel(this.root.querySelector('.bets'), (outcome) => bet(name, outcome));
-    for (const action of [...REPLICA_FAULTS, 'flush-redis']) {
-      const button = element('button', '');
-      button.type = 'button';
-      button.dataset.t = `fault_${action}`;
-      button.disabled = true;
-      button.addEventListener('click', () => this.press(action));
-      this.faults.append(button);
-    }
+    for (const [target, actions] of Object.entries(FAULTS)) this.addFaults(target, actions);
+    this.links = this.faults.querySelector('.links');
+    this.links.addEventListener('change', () => this.nameLinks());
+    this.commands = new CommandPanel(this.root.querySelector('.commands'), name);
     document.getElementById('lanes').append(this.root);
   }
 
+  addFaults(target, actions) {
+    for (const action of actions) {
+      const button = element('button', '');
+      button.type = 'button';
+      button.dataset.action = action;
+      button.dataset.t = `fault_${action}`;
+      button.disabled = true;
+      button.addEventListener('click', () => this.press(this.actionOf(button)));
+      this.faults.querySelector(`.of-${target}`).append(button);
+    }
+  }
+
+  /** The action of a button: that of a link is one on the chosen link. */
+  actionOf(button) {
+    const { action } = button.dataset;
+    return FAULTS.link.includes(action) ? `${action}-${this.links.value}` : action;
+  }
+
+  nameLinks() {
+    this.faults.querySelectorAll('.of-link button').forEach((button) => {
+      button.dataset.t = `fault_${this.actionOf(button)}`;
+      button.textContent = t(button.dataset.t);
+    });
+  }
+
   async press(action) {
-    const replica = Number(this.faults.querySelector('select').value);
+    const replica = Number(this.faults.querySelector('.replicas').value);
     this.answer(() => t('fault_asked', { fault: t(`fault_${action}`) }));
     const { text, lang } = await this.inject({ lane: this.name, action, replica });
     this.answer(text, lang);
@@ -71,14 +103,19 @@ class LaneView {
   reset(lane) {
     this.lane = lane;
     this.shown = {};
-    const select = this.faults.querySelector('select');
+    const select = this.faults.querySelector('.replicas');
     const options = Array.from({ length: lane.cell.replicas }, (_, index) => {
       const option = element('option', `r${index + 1}`);
       option.value = index + 1;
       return option;
     });
     select.replaceChildren(...options);
+    const hasZooKeeper = lane.cell.lock === 'zookeeper';
+    this.links.querySelector('[value=zookeeper]').hidden = !hasZooKeeper;
+    if (!hasZooKeeper && this.links.value === 'zookeeper') this.links.value = 'redis';
+    this.nameLinks();
     this.answer(() => '');
+    this.commands.restart();
     this.root.querySelector('.verdict').hidden = true;
     this.translate();
   }
@@ -86,6 +123,7 @@ class LaneView {
   /** Shows everything again, as in another language. */
   translate() {
     applyWords(this.root);
+    this.commands.translate();
     setText(this.root.querySelector('.answer'), this.answerText());
     this.shown = {};
     if (!this.lane) return;
@@ -102,6 +140,7 @@ class LaneView {
     if (!lane) return;
     this.updateCounters(head);
     this.canvas.draw(lane, head, span);
+    this.updateFence(head);
     this.updateLog(head);
     // The verdict is that of the end: it is hidden while an earlier moment is shown.
     this.updateVerdict(head);
@@ -129,13 +168,34 @@ class LaneView {
     }
   }
 
+  /** The fence of a lane with fencing tokens: the last one accepted, and the newest refused. */
+  updateFence(head) {
+    const { lane } = this;
+    const box = this.root.querySelector('.fence');
+    box.hidden = !lane.cell.fenced;
+    if (box.hidden) return;
+    const { last, stale } = lane.fenceUntil(head);
+    const key = `${last?.n} ${stale.length}`;
+    if (this.shown.fence === key) return;
+    this.shown.fence = key;
+    const text = last ? t('fence_accepted', this.tokenValues(last)) : t('fence_none');
+    setText(box.querySelector('.accepted'), text);
+    box.querySelector('.stale').replaceChildren(...stale.slice(-MAX_STALE).reverse().map((it) => (
+      element('li', t('fence_refused', this.tokenValues(it))))));
+  }
+
+  tokenValues({ token, highest, n, user, replica }) {
+    const resource = this.lane.cell.scope === 'user' ? t('fence_user', { user }) : t('fence_all');
+    return { token, highest, n, user, replica, resource };
+  }
+
   updateLog(head) {
     const { lane } = this;
     const end = firstAbove(lane.notes, head, (it) => it.t);
     if (this.shown.log === end) return;
     this.shown.log = end;
     const rows = lane.notes.slice(Math.max(0, end - MAX_LOG), end).reverse().map((note) => {
-      const isFault = note.kind === 'fault' || note.kind === 'replaced';
+      const isFault = ['fault', 'replaced', 'stale'].includes(note.kind);
       const row = element('li', '', isFault ? 'fault' : 'violation');
       row.append(element('time', seconds(note.t)), element('span', this.noteText(note)));
       if (note.detail) row.append(english(note.detail));
@@ -147,6 +207,7 @@ class LaneView {
 
   noteText(note) {
     if (note.kind === 'second') return t('note_second', note);
+    if (note.kind === 'stale') return t('fence_refused', this.tokenValues(note.request));
     if (note.kind === 'overlap') {
       return t('note_overlap', { what: overlapText(this.lane, note.one) });
     }

@@ -23,8 +23,26 @@ const MAX_SLOTS = 16;
 /** Holds of one lock that a new one is compared with. */
 const COMPARED = 64;
 const MAX_OVERLAPS = 4000;
-const OPENS = { freeze: 'frozen', kill: 'down', restart: 'down', 'cut-redis': 'cut' };
-const CLOSES = { thaw: ['frozen'], restart: ['down'], 'heal-redis': ['cut'] };
+/** What begins with an action and lasts until another one: a link fails as its action says. */
+const OPENS = {
+  freeze: 'frozen',
+  kill: 'down',
+  restart: 'down',
+  'freeze-redis': 'freeze-redis',
+  'jump-clock': 'jump-clock',
+};
+const CLOSES = {
+  thaw: ['frozen'],
+  restart: ['down'],
+  'thaw-redis': ['freeze-redis'],
+  'restore-clock': ['jump-clock'],
+};
+const LINK_FAULTS = ['cut', 'delay', 'half-open'];
+for (const link of ['redis', 'database', 'zookeeper']) {
+  const faults = LINK_FAULTS.map((fault) => `${fault}-${link}`);
+  faults.forEach((fault) => { OPENS[fault] = fault; });
+  CLOSES[`heal-${link}`] = faults;
+}
 
 class LaneModel {
   constructor(cell, stock) {
@@ -46,6 +64,8 @@ class LaneModel {
     this.spans = [];
     this.notes = [];
     this.slots = new Map();
+    /** Requests whose holders showed a fencing token, by their ends. */
+    this.shownTokens = [];
     this.verdict = null;
     /** What the reader has bet on. */
     this.bets = [];
@@ -67,10 +87,11 @@ class LaneModel {
     insertSorted(this.requests, request, (it) => it.start);
   }
 
-  end(sort, end, n, replica, text, from, until, lost, wait) {
+  end(sort, end, n, replica, text, ...hold) {
+    const [from, until, lost, wait, token, highest] = hold;
     const request = this.byNumber.get(n);
     if (!request) return;
-    Object.assign(request, { sort, end, replica, text });
+    Object.assign(request, { sort, end, replica, text, token, highest });
     this.longest = Math.max(this.longest, end - request.start);
     request.slot = this.freeSlot(request);
     if (from !== undefined) {
@@ -78,7 +99,25 @@ class LaneModel {
       Object.assign(request, { from, until, earliest, lost: Boolean(lost) });
       this.hold(request);
     }
+    if (token !== undefined) this.showToken(request);
     if (sort === 'o') this.order(request);
+  }
+
+  /** A holder showed its token to the fence, which refuses it after a higher one. */
+  showToken(request) {
+    insertSorted(this.shownTokens, request, (it) => it.end);
+    if (isStale(request)) this.note(request.end, 'stale', { request });
+  }
+
+  /** What the fence has accepted and refused until that time. */
+  fenceUntil(t) {
+    const shown = this.shownTokens.slice(0, firstAbove(this.shownTokens, t, (it) => it.end));
+    const accepted = shown.filter((it) => !isStale(it));
+    const byToken = (a, b) => (a.token > b.token ? a : b);
+    // Each user is a resource with tokens of its own.
+    const last = this.cell.scope === 'user'
+      ? accepted[accepted.length - 1] : accepted.reduce(byToken, accepted[0]);
+    return { last, stale: shown.filter(isStale) };
   }
 
   /** The lowest place in its replica's row at which it covers no other request. */
@@ -196,6 +235,11 @@ class LaneModel {
   }
 }
 
+/** Whether the fence refused the token of that request. */
+function isStale({ token, highest }) {
+  return token < highest;
+}
+
 /** Times are cut off to microseconds, three of which tell of one hold. */
 const CUT_OFF = 3;
 
@@ -211,13 +255,16 @@ class RaceModel {
     this.setup = setup;
     this.lanes = setup.lanes.map((cell) => new LaneModel(cell, setup.stock));
     this.times = [];
+    this.challengeResult = null;
     this.state = 'preparing';
     this.detail = '';
   }
 
   add(event) {
     const [sort, lane, t, state, detail] = event;
-    if (lane < this.lanes.length) {
+    if (sort === 'c') {
+      this.challengeResult = event[4];
+    } else if (lane < this.lanes.length) {
       this.lanes[lane].add(event);
       if ('iofum'.includes(sort)) insertSorted(this.times, t);
     } else {

@@ -21,34 +21,46 @@ let refusal = null;
 const jump = (time) => player.show(time);
 const views = LANES.map((name) => new LaneView(name, { inject, jump, bet }));
 const announcer = new Announcer(get('live'));
+const challenges = new ChallengePanel(get('challenge'), get('form'));
 const stream = new EventStream({ take, refresh: refreshState });
 
-// The race in the address: `seed=1&users=200&stock=200&left=local,user,off,3&right=...`.
+// The race in the address: `seed=1&users=200&stock=200&left=local,user,off,3&right=...`. A fifth
+// word, `fenced`, has holders of the lane show fencing tokens. A challenge is its number and the
+// lane of the reader: `challenge=3&right=redlock,voucher,off,2`.
 
 function setupOfAddress() {
   const fields = new URLSearchParams(location.hash.slice(1));
   const setup = {};
+  if (fields.has('challenge')) {
+    setup.challenge = Number(fields.get('challenge'));
+    fields.delete('left');
+  }
   for (const name of ['seed', 'users', 'stock']) {
     if (fields.has(name)) setup[name] = Number(fields.get(name));
   }
   for (const name of LANES.filter((one) => fields.has(one))) {
-    const [lock, scope, guards, replicas] = fields.get(name).split(',');
-    setup[name] = { lock, scope, guards, replicas: Number(replicas) };
+    const [lock, scope, guards, replicas, more] = fields.get(name).split(',');
+    setup[name] = { lock, scope, guards, replicas: Number(replicas), fenced: more === 'fenced' };
   }
   return setup;
 }
 
 function addressOf(setup) {
-  const cell = ({ lock, scope, guards, replicas }) => [lock, scope, guards, replicas].join(',');
+  const cell = ({ lock, scope, guards, replicas, fenced }) => (
+    [lock, scope, guards, replicas, ...(fenced ? ['fenced'] : [])].join(',')
+  );
   const [left, right] = setup.lanes.map(cell);
-  const { seed, users, stock } = setup;
+  const { seed, users, stock, challenge } = setup;
+  if (challenge) return `#challenge=${challenge.number}&right=${right}`;
   return `#seed=${seed}&users=${users}&stock=${stock}&left=${left}&right=${right}`;
 }
 
 // The form.
 
-function fillForm(setup) {
+function fillForm({ challenge, ...race }) {
   const form = get('form');
+  challenges.show(challenge ?? null);
+  const setup = challenges.challenge ? { ...race, ...challenges.race(race.right) } : race;
   for (const name of ['seed', 'users', 'stock'].filter((one) => one in setup)) {
     form.elements[name].value = setup[name];
   }
@@ -73,9 +85,10 @@ function setupOfForm() {
   for (const name of LANES) {
     const field = (member) => form.querySelector(`[data-lane="${name}"] [name="${member}"]`);
     const [lock, scope, guards] = ['lock', 'scope', 'guards'].map((member) => field(member).value);
-    setup[name] = { lock, scope, guards, replicas: numberOf(field('replicas')) };
+    const [replicas, fenced] = [numberOf(field('replicas')), field('fenced').value === 'true'];
+    setup[name] = { lock, scope, guards, replicas, fenced };
   }
-  return setup;
+  return challenges.challenge ? challenges.setup(setup) : setup;
 }
 
 function fieldOf(name) {
@@ -148,7 +161,7 @@ function begin(race, setup) {
   views.forEach((view, index) => view.reset(model.lanes[index]));
   if (wanted) return;
   const [left, right] = setup.lanes;
-  fillForm({ ...setup, left, right });
+  fillForm({ ...setup, left, right, challenge: setup.challenge?.number });
   if (!isReplay) history.replaceState(null, '', location.search + addressOf(setup));
 }
 
@@ -240,6 +253,8 @@ function frame(now) {
     if (!calm.matches || !player.isPlaying || now - lastPicture >= CALM_MS) {
       lastPicture = now;
       views.forEach((view) => view.update(player.head, span));
+      const isJudged = model.lanes[1].isJudgedAt(player.head);
+      challenges.update(isJudged ? model.challengeResult : null);
       refreshTime();
       announceNews();
     }
@@ -307,6 +322,7 @@ document.querySelector('.skip').addEventListener('click', (event) => {
 function translate() {
   applyWords();
   views.forEach((view) => view.translate());
+  challenges.translate();
   drawProblem();
   refreshState();
 }

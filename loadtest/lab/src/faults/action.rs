@@ -1,20 +1,16 @@
-//! Faults that a person switches on and off: each action stays until another one undoes it.
+//! Faults that a person switches on and off: each action stays until another one undoes it, or is
+//! over when its witness is told.
 
-use std::sync::Arc;
+use std::path::Path;
 
-use loadtest_measure::error::{Error, Result};
-use serde::{Deserialize, Serialize};
-use testbed::{Proxy, Replica};
+use testbed::Process;
 
 use super::replicas::state_of;
-use super::{FaultRequirements, Link, redis, replica_name, witness};
-use crate::cluster::blocking;
-use crate::deployment::Deployment;
-use crate::lock::Lock;
+use super::{FaultRequirements, Link, NetworkFault, network};
 
-/// What the process of a replica does.
+/// What the process of a server does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ReplicaState {
+pub enum ProcessState {
     /// It runs.
     Running,
     /// It stands still (SIGSTOP).
@@ -23,15 +19,15 @@ pub enum ReplicaState {
     Down,
 }
 
-impl ReplicaState {
+impl ProcessState {
     /// All states.
     pub const ALL: [Self; 3] = [Self::Running, Self::Frozen, Self::Down];
 
-    /// The state of this replica now.
-    pub fn of(replica: &Replica) -> Self {
-        if !replica.is_running() {
+    /// The state of this process now.
+    pub fn of(process: &Process) -> Self {
+        if !process.is_running() {
             Self::Down
-        } else if state_of(replica.pid()) == 'T' {
+        } else if state_of(process.pid()) == 'T' {
             Self::Frozen
         } else {
             Self::Running
@@ -48,9 +44,17 @@ impl ReplicaState {
     }
 }
 
+/// What an action happens to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ActionTarget {
+    /// One replica, or a link of it.
+    Replica,
+    /// The Redis of the lock.
+    Redis,
+}
+
 /// One action on a deployment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FaultAction {
     /// A replica stands still (SIGSTOP).
     Freeze,
@@ -60,24 +64,58 @@ pub enum FaultAction {
     Kill,
     /// A replica is started again, after being killed if it runs.
     Restart,
-    /// A replica cannot reach its Redis servers.
-    CutRedis,
-    /// A replica reaches them again.
-    HealRedis,
+    /// A replica stands still past its lease while its COMMIT, or its token, is on the way.
+    FreezeHolder,
+    /// The next COMMIT of a replica is executed and its answer lost.
+    LoseCommit,
+    /// The Redis of the lock forgets all keys while a replica's COMMIT is on the way.
+    FlushAtCommit,
+    /// A link of a replica fails in that way.
+    Fail(NetworkFault, Link),
+    /// A link of a replica is sound again.
+    Heal(Link),
     /// The Redis of the lock forgets all keys.
     FlushRedis,
+    /// The Redis of the lock stands still.
+    FreezeRedis,
+    /// It continues.
+    ThawRedis,
+    /// The main Redis is killed, and a replica of it that lags takes over.
+    FailOverRedis,
+    /// The clock of the lock's Redis jumps ahead.
+    JumpClock,
+    /// That clock is right again.
+    RestoreClock,
 }
 
 impl FaultAction {
     /// All actions, in the order in which they are offered.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 25] = [
         Self::Freeze,
         Self::Thaw,
         Self::Kill,
         Self::Restart,
-        Self::CutRedis,
-        Self::HealRedis,
+        Self::FreezeHolder,
+        Self::LoseCommit,
+        Self::FlushAtCommit,
+        Self::Fail(NetworkFault::Cut, Link::Redis),
+        Self::Fail(NetworkFault::Delay, Link::Redis),
+        Self::Fail(NetworkFault::HalfOpen, Link::Redis),
+        Self::Heal(Link::Redis),
+        Self::Fail(NetworkFault::Cut, Link::Database),
+        Self::Fail(NetworkFault::Delay, Link::Database),
+        Self::Fail(NetworkFault::HalfOpen, Link::Database),
+        Self::Heal(Link::Database),
+        Self::Fail(NetworkFault::Cut, Link::Zookeeper),
+        Self::Fail(NetworkFault::Delay, Link::Zookeeper),
+        Self::Fail(NetworkFault::HalfOpen, Link::Zookeeper),
+        Self::Heal(Link::Zookeeper),
         Self::FlushRedis,
+        Self::FreezeRedis,
+        Self::ThawRedis,
+        Self::FailOverRedis,
+        Self::JumpClock,
+        Self::RestoreClock,
     ];
 
     /// The name in JSON and in histories.
@@ -87,9 +125,20 @@ impl FaultAction {
             Self::Thaw => "thaw",
             Self::Kill => "kill",
             Self::Restart => "restart",
-            Self::CutRedis => "cut-redis",
-            Self::HealRedis => "heal-redis",
+            Self::FreezeHolder => "freeze-holder",
+            Self::LoseCommit => "lose-commit",
+            Self::FlushAtCommit => "flush-redis-at-commit",
+            Self::Fail(fault, link) => network::name(fault, link),
+            Self::Heal(Link::Redis) => "heal-redis",
+            Self::Heal(Link::Database) => "heal-database",
+            Self::Heal(Link::Replica) => "heal-replica",
+            Self::Heal(Link::Zookeeper) => "heal-zookeeper",
             Self::FlushRedis => "flush-redis",
+            Self::FreezeRedis => "freeze-redis",
+            Self::ThawRedis => "thaw-redis",
+            Self::FailOverRedis => "fail-over-redis",
+            Self::JumpClock => "jump-clock",
+            Self::RestoreClock => "restore-clock",
         }
     }
 
@@ -98,113 +147,67 @@ impl FaultAction {
         Self::ALL.into_iter().find(|action| action.name() == name)
     }
 
+    /// What it happens to.
+    pub fn target(self) -> ActionTarget {
+        match self {
+            Self::FlushRedis
+            | Self::FreezeRedis
+            | Self::ThawRedis
+            | Self::FailOverRedis
+            | Self::JumpClock
+            | Self::RestoreClock => ActionTarget::Redis,
+            _ => ActionTarget::Replica,
+        }
+    }
+
     /// Whether it happens to one replica, and not to all.
     pub fn is_of_replica(self) -> bool {
-        self != Self::FlushRedis
+        self.target() == ActionTarget::Replica
     }
 
     /// Whether it ends a fault.
     pub fn heals(self) -> bool {
-        matches!(self, Self::Thaw | Self::Restart | Self::HealRedis)
+        let others = matches!(self, Self::Thaw | Self::Restart | Self::Heal(_));
+        others || matches!(self, Self::ThawRedis | Self::RestoreClock)
     }
 
-    /// Whether it can happen to a replica in that state.
-    pub fn is_allowed(self, state: ReplicaState) -> bool {
+    /// The action that ends this one, for what no process shows: links and clocks.
+    pub fn healed_by(self) -> Option<Self> {
         match self {
-            Self::Freeze => state == ReplicaState::Running,
-            Self::Thaw => state == ReplicaState::Frozen,
-            Self::Kill => state != ReplicaState::Down,
-            _ => true,
+            Self::Fail(_, link) => Some(Self::Heal(link)),
+            Self::JumpClock => Some(Self::RestoreClock),
+            _ => None,
         }
     }
 
-    /// What a deployment must have for all actions.
+    /// Whether it can happen to a target in that state.
+    pub fn is_allowed(self, state: ProcessState) -> bool {
+        match self {
+            Self::Thaw | Self::ThawRedis => state == ProcessState::Frozen,
+            Self::Kill | Self::RestoreClock => state != ProcessState::Down,
+            Self::Restart | Self::Fail(..) | Self::Heal(_) => true,
+            _ => state == ProcessState::Running,
+        }
+    }
+
+    /// What a deployment must have for all actions. A clock that can be set needs a C compiler:
+    /// without one, an action on it fails and says so.
     pub fn requirements() -> FaultRequirements {
-        let own_redis = FaultRequirements { own_redis: true, ..FaultRequirements::default() };
-        own_redis.and(FaultRequirements::link(Link::Redis))
-    }
-
-    /// Carries it out on the replica of that index; what was seen of it. An action that the
-    /// replica's state does not allow is a usage error.
-    pub async fn carry_out(
-        self,
-        deployment: &Deployment,
-        lock: Lock,
-        index: usize,
-    ) -> Result<String> {
-        if self == Self::FlushRedis {
-            let redis = deployment.redis().clone();
-            let database = deployment.redis_database();
-            let (keys, locks) = blocking(move || redis::flush_once(&redis, database, lock)).await?;
-            return Ok(format!("FLUSHALL removed {keys} keys, {locks} of them locks"));
-        }
-        let name = replica_name(index);
-        let replica = deployment.replicas().get(index).cloned();
-        let replica = replica.ok_or_else(|| Error::Usage(format!("there is no replica {name}")))?;
-        let state = ReplicaState::of(&replica);
-        if !self.is_allowed(state) {
-            let (state, action) = (state.name(), self.name());
-            return Err(Error::Usage(format!("{name} is {state}: it cannot {action}")));
-        }
-        match self {
-            Self::CutRedis | Self::HealRedis => {
-                self.on_link(deployment.proxies(index, Link::Redis))
-            }
-            _ => self.on_process(replica, &name).await,
-        }
-    }
-
-    async fn on_process(self, replica: Arc<Replica>, name: &str) -> Result<String> {
-        let (before, target) = (replica.pid(), replica.clone());
-        blocking(move || match self {
-            Self::Freeze => target.freeze(),
-            Self::Thaw => target.thaw(),
-            Self::Kill => target.kill(),
-            _ => target.restart(),
-        })
-        .await?;
-        let (after, state) = (replica.pid(), state_of(replica.pid()));
-        match self {
-            Self::Freeze => witness(state == 'T', format!("{name} is in state {state}")),
-            Self::Thaw => witness(state != 'T', format!("{name} is in state {state}")),
-            Self::Kill => {
-                witness(!replica.is_running(), format!("{name}, process {before}, has ended"))
-            }
-            _ => witness(before != after, format!("{name} was process {before} and is {after}")),
-        }
-    }
-
-    fn on_link(self, proxies: &[Proxy]) -> Result<String> {
-        if self == Self::HealRedis {
-            proxies.iter().for_each(Proxy::heal);
-            return witness(!proxies.is_empty(), "connections are accepted again".to_owned());
-        }
-        let cut = || proxies.iter().map(|proxy| proxy.counts().cut).sum::<u64>();
-        let before = cut();
-        proxies.iter().for_each(Proxy::start_outage);
-        witness(!proxies.is_empty(), format!("{} connections cut", cut() - before))
+        let servers = FaultRequirements {
+            own_redis: true,
+            follower: true,
+            clock: has_compiler(),
+            ..FaultRequirements::default()
+        };
+        let links = [Link::Redis, Link::Database, Link::Zookeeper].map(FaultRequirements::link);
+        links.into_iter().fold(servers, FaultRequirements::and)
     }
 }
 
-/// Ends every fault that an action has left: which actions that took, with the replica of each.
-pub async fn heal_all(deployment: &Deployment, lock: Lock) -> Result<Vec<(FaultAction, usize)>> {
-    // A replica that is restarted needs its links. Healing a sound one changes nothing.
-    let indexes = 0..deployment.replicas().len();
-    indexes.flat_map(|index| deployment.proxies(index, Link::Redis)).for_each(Proxy::heal);
-    let (mut healed, mut failed) = (Vec::new(), None);
-    for (index, replica) in deployment.replicas().iter().enumerate() {
-        let action = match ReplicaState::of(replica) {
-            ReplicaState::Running => continue,
-            ReplicaState::Frozen => FaultAction::Thaw,
-            ReplicaState::Down => FaultAction::Restart,
-        };
-        // The others are healed all the same.
-        match action.carry_out(deployment, lock, index).await {
-            Ok(_witness) => healed.push((action, index)),
-            Err(error) => failed = failed.or(Some(error)),
-        }
-    }
-    failed.map_or(Ok(healed), Err)
+/// Whether a C compiler is installed.
+fn has_compiler() -> bool {
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&folders).any(|folder| Path::new(&folder).join("cc").is_file())
 }
 
 #[cfg(test)]
@@ -212,10 +215,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_action_is_found_by_its_name_which_is_that_in_json() {
+    fn every_action_is_found_by_its_name_and_no_two_share_one() {
         for action in FaultAction::ALL {
             assert_eq!(FaultAction::named(action.name()), Some(action));
-            assert_eq!(serde_json::to_value(action).expect("JSON"), action.name());
+        }
+        assert_eq!(FaultAction::named("heal-replica"), None, "that link is not offered");
+    }
+
+    #[test]
+    fn what_an_action_breaks_is_healed_by_one_that_can_be_asked_for() {
+        for action in FaultAction::ALL {
+            let Some(healing) = action.healed_by() else { continue };
+            assert!(healing.heals() && !action.heals(), "{action:?}");
+            assert!(FaultAction::ALL.contains(&healing), "{healing:?}");
+            assert_eq!(healing.target(), action.target(), "{action:?}");
         }
     }
 }

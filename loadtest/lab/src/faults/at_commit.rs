@@ -9,9 +9,11 @@ use loadtest_judge::audit::LOCK_RENEWALS;
 use loadtest_measure::error::Result;
 use testbed::{Action, Command, Proxy, Rule, Times};
 
-use super::held_commit::{HeldCommit, OtherPurchases};
+use super::held_commit::{HeldCommit, HeldStatement, OtherPurchases};
 use super::{FaultContext, Link, no_witness, redis, wait_until, witness};
 use crate::cluster::blocking;
+use crate::deployment::Deployment;
+use crate::lock::Lock;
 
 /// Longest time for another purchase to take the lock and write: waiters look again after a second.
 /// Shorter than what is left of a lease in such cells.
@@ -20,15 +22,26 @@ const NEXT_WRITE_TIMEOUT: Duration = Duration::from_millis(2500);
 /// All keys of the lock's Redis are removed meanwhile. Witness: that locks were among them, and
 /// what others wrote.
 pub(super) async fn flush(context: &FaultContext<'_>) -> Result<String> {
-    let held = HeldCommit::of_order(context).await?;
-    let deployment = context.deployment;
-    let (redis, number) = (deployment.redis().clone(), deployment.redis_database());
-    let lock = context.lock;
-    let next = OtherPurchases::watch(context);
-    let (keys, locks) = blocking(move || redis::flush_once(&redis, number, lock)).await?;
-    let others = held.arrive_after(&next, NEXT_WRITE_TIMEOUT).await?;
-    let text = format!("FLUSHALL removed {keys} keys, {locks} of them locks; {others}");
+    let (deployment, victim) = (context.deployment, context.schedule.victim);
+    let (locks, text) =
+        flush_amid((deployment, victim), context.lock, HeldStatement::UnguardedCommit).await?;
     witness(locks > 0, text)
+}
+
+/// Removes all keys of the lock's Redis while such a statement of that replica is on the way: how
+/// many locks were among them, and what was seen.
+pub(super) async fn flush_amid(
+    (deployment, victim): (&Deployment, usize),
+    lock: Lock,
+    statement: HeldStatement,
+) -> Result<(u64, String)> {
+    let held = HeldCommit::of_statement(deployment, victim, statement).await?;
+    let (redis, number) = (deployment.redis().clone(), deployment.redis_database());
+    let next = OtherPurchases::watch(deployment);
+    let flushed = blocking(move || redis::flush_once(&redis, number, lock)).await;
+    let others = held.arrive_after(&next, NEXT_WRITE_TIMEOUT).await?;
+    let (keys, locks) = flushed?;
+    Ok((locks, format!("FLUSHALL removed {keys} keys, {locks} of them locks; {others}")))
 }
 
 /// The connection is cut by which the victim keeps its lock. Witness: that it was, and what others
@@ -51,7 +64,7 @@ pub(super) async fn expire_session(context: &FaultContext<'_>) -> Result<String>
     let held = HeldCommit::of_order(context).await?;
     let proxies = context.deployment.proxies(context.schedule.victim, Link::Zookeeper);
     let cut = || proxies.iter().map(|proxy| proxy.counts().cut).sum::<u64>();
-    let (before, next) = (cut(), OtherPurchases::watch(context));
+    let (before, next) = (cut(), OtherPurchases::watch(context.deployment));
     proxies.iter().for_each(Proxy::start_outage);
     let others = held.arrive_after(&next, NEXT_WRITE_TIMEOUT).await;
     proxies.iter().for_each(Proxy::heal);
@@ -68,7 +81,7 @@ async fn cut_renewals(context: &FaultContext<'_>, times: Times) -> Result<(u64, 
     let Some(proxy) = proxies.first() else {
         return Err(no_witness("there is no way that could be cut".to_owned()));
     };
-    let next = OtherPurchases::watch(context);
+    let next = OtherPurchases::watch(context.deployment);
     let arm = |start| proxy.arm(Command::sql(start), Action::CutRequest, times);
     let cuts: Vec<Rule> = LOCK_RENEWALS.into_iter().map(arm).collect();
     let fired = || cuts.iter().map(Rule::fired).sum::<u64>();

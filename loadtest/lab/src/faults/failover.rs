@@ -12,22 +12,21 @@ use tokio::time::{Instant, sleep};
 
 use super::{FaultContext, Link, POLL_INTERVAL, WITNESS_TIMEOUT, no_witness, wait_until, witness};
 use crate::cluster::blocking;
-use crate::lock::ExtraServers;
+use crate::deployment::Deployment;
+use crate::lock::{ExtraServers, Lock};
 
 /// Long enough that locks are taken that the replica does not receive.
 const REPLICA_LAG: Duration = Duration::from_millis(300);
 
 /// Witness: a lock that was held and that the replica did not receive, and its role. Where locks
 /// live elsewhere, what it did not receive is a write of our own.
-pub(super) async fn fail_over(context: &FaultContext<'_>) -> Result<String> {
-    let deployment = context.deployment;
+pub(super) async fn fail_over(deployment: &Deployment, lock: Lock) -> Result<String> {
     let Some((successor, proxy)) = deployment.follower() else {
         return Err(no_witness("there is no replica to fail over to".to_owned()));
     };
     proxy.set_swallowing(Direction::ToClient, true);
     sleep(REPLICA_LAG).await;
-    let holds =
-        context.lock.holds_in_redis().filter(|_| context.lock.needs() == ExtraServers::Nothing);
+    let holds = lock.holds_in_redis().filter(|_| lock.needs() == ExtraServers::Nothing);
     if holds.is_none() {
         let master = deployment.main_redis().clone();
         blocking(move || master.command(&["SET", "failover:unheard", "1", "PX", "60000"])).await?;
@@ -35,7 +34,7 @@ pub(super) async fn fail_over(context: &FaultContext<'_>) -> Result<String> {
     // From its first gap on, the replica receives nothing more.
     wait_until("the replica misses something", || proxy.counts().swallowed_to_client > 0).await?;
     let unheard = match holds {
-        Some(pattern) => unheard_lock(context, successor, pattern).await?,
+        Some(pattern) => unheard_lock(deployment, successor, pattern).await?,
         None => format!("{} bytes of its master", proxy.counts().swallowed_to_client),
     };
     let master = deployment.main_redis().clone();
@@ -56,12 +55,8 @@ pub(super) async fn fail_over(context: &FaultContext<'_>) -> Result<String> {
 }
 
 /// A lock that the master has and the replica has not, nor ever will: its way is silent already.
-async fn unheard_lock(
-    context: &FaultContext<'_>,
-    successor: &Redis,
-    pattern: &str,
-) -> Result<String> {
-    let (master, number) = (context.deployment.main_redis(), context.deployment.redis_database());
+async fn unheard_lock(deployment: &Deployment, successor: &Redis, pattern: &str) -> Result<String> {
+    let (master, number) = (deployment.main_redis(), deployment.redis_database());
     let locks = |redis: &Redis| {
         let script = "redis.call('select', ARGV[1]) return redis.call('KEYS', ARGV[2])";
         let told = tokio::task::block_in_place(|| {

@@ -16,11 +16,13 @@ use std::time::Duration;
 use loadtest_judge::audit::FENCE_WRITE;
 use loadtest_measure::error::Result;
 use testbed::{Command, Rule};
+use tokio::time::sleep;
 
-use super::held_commit::{HeldCommit, stock_write};
-use super::replicas::{state_of, victim};
-use super::{FaultContext, Link, witness};
+use super::held_commit::{HeldCommit, HeldStatement, stock_write};
+use super::replicas::state_of;
+use super::{FaultContext, Link, no_witness, replica_name, witness};
 use crate::cluster::blocking;
+use crate::deployment::Deployment;
 
 /// Longest time for another replica to take the lock and write: three leases of a second, and less
 /// than the database's wait for a row.
@@ -55,41 +57,72 @@ pub async fn freeze_the_holder(
     context: &FaultContext<'_>,
     expected: ContenderAction,
 ) -> Result<String> {
-    let (deployment, schedule) = (context.deployment, context.schedule);
-    let replica = victim(context)?;
-    let held = HeldCommit::of_order(context).await?;
-    let frozen = replica.clone();
-    blocking(move || frozen.freeze()).await?;
-    let others = (0..deployment.replicas().len()).filter(|other| *other != schedule.victim);
-    let others: Vec<_> =
-        others.flat_map(|other| deployment.proxies(other, Link::Database)).collect();
-    let watched = |what: fn() -> Command| -> Vec<Rule> {
-        others.iter().map(|proxy| proxy.watch(what())).collect()
-    };
-    let (writes, tokens) = (watched(stock_write), watched(|| Command::sql(FENCE_WRITE)));
-    let seen = |rules: &[Rule]| rules.iter().map(Rule::matched).sum::<u64>();
-    let wrote = || seen(&writes);
-    held.until_another_wrote(wrote, NEXT_WRITE_TIMEOUT).await;
-    let (state, meanwhile, lasted) = (state_of(replica.pid()), wrote(), held.elapsed());
-    let shown = seen(&tokens);
-    // The COMMIT arrives and is answered while the replica still stands, so that no time-out of
-    // its own comes first.
-    let answered = held.arrive().await;
-    blocking(move || replica.thaw()).await?;
-    answered?;
-    let others = match (meanwhile, shown) {
+    let statement = HeldStatement::UnguardedCommit;
+    let freeze = HolderFreeze { statement, at_least: Duration::ZERO, expected };
+    freeze.of_replica(context.deployment, context.schedule.victim).await
+}
+
+/// How a holder is frozen.
+pub(super) struct HolderFreeze {
+    /// What of it is on the way.
+    pub(super) statement: HeldStatement,
+    /// How long it stands still, whatever others do.
+    pub(super) at_least: Duration,
+    /// What others have to do meanwhile.
+    pub(super) expected: ContenderAction,
+}
+
+impl HolderFreeze {
+    /// Freezes that replica while it holds the lock, until another has taken it.
+    pub(super) async fn of_replica(self, deployment: &Deployment, victim: usize) -> Result<String> {
+        let replica = deployment.replicas().get(victim).cloned();
+        let name = replica_name(victim);
+        let replica = replica.ok_or_else(|| no_witness(format!("there is no replica {name}")))?;
+        let held = HeldCommit::of_statement(deployment, victim, self.statement).await?;
+        let frozen = replica.clone();
+        blocking(move || frozen.freeze()).await?;
+        let others = (0..deployment.replicas().len()).filter(|other| *other != victim);
+        let others: Vec<_> =
+            others.flat_map(|other| deployment.proxies(other, Link::Database)).collect();
+        let watched = |what: fn() -> Command| -> Vec<Rule> {
+            others.iter().map(|proxy| proxy.watch(what())).collect()
+        };
+        let (writes, tokens) = (watched(stock_write), watched(|| Command::sql(FENCE_WRITE)));
+        let seen = |rules: &[Rule]| rules.iter().map(Rule::matched).sum::<u64>();
+        let wrote = || seen(&writes);
+        sleep(self.at_least).await;
+        let next = || match self.statement {
+            // Its successor shows a higher token before it writes.
+            HeldStatement::Token => seen(&tokens),
+            _ => wrote(),
+        };
+        held.until_another_wrote(next, NEXT_WRITE_TIMEOUT).await;
+        let (state, meanwhile, lasted) = (state_of(replica.pid()), wrote(), held.elapsed());
+        let shown = seen(&tokens);
+        // The COMMIT arrives and is answered while the replica still stands, so that no time-out
+        // of its own comes first.
+        let answered = held.arrive().await;
+        blocking(move || replica.thaw()).await?;
+        answered?;
+        let what = self.statement.name();
+        let text = format!(
+            "{name} was in state {state} for {} ms with its {what}; {} meanwhile",
+            lasted.as_millis(),
+            words(meanwhile, shown)
+        );
+        witness(state == 'T' && self.expected.have(meanwhile, shown), text)
+    }
+}
+
+/// What other replicas did.
+fn words(wrote: u64, shown: u64) -> String {
+    match (wrote, shown) {
         (0, 0) => "no other replica wrote".to_owned(),
         (0, 1) => "another showed its token, and no other replica wrote".to_owned(),
         (0, times) => format!("others showed {times} tokens, and no other replica wrote"),
         (1, _) => "another wrote once".to_owned(),
         (times, _) => format!("others wrote {times} times"),
-    };
-    let text = format!(
-        "{} was in state {state} for {} ms with its COMMIT on the way; {others} meanwhile",
-        schedule.victim_name(),
-        lasted.as_millis()
-    );
-    witness(state == 'T' && expected.have(meanwhile, shown), text)
+    }
 }
 
 #[cfg(test)]

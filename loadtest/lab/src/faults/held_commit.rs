@@ -11,42 +11,68 @@ use testbed::{Action, Command, Proxy, Rule, Times};
 use tokio::time::{Instant, sleep};
 
 use super::{FaultContext, Link, POLL_INTERVAL, no_witness, wait_until};
+use crate::deployment::Deployment;
 
 /// Between the write of another and the COMMIT: that write waits for the row.
 const PAUSE_BEFORE_COMMIT: Duration = Duration::from_millis(30);
 
-/// A COMMIT of the victim that has not arrived.
+/// The statement of a purchase that is held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum HeldStatement {
+    /// The COMMIT after an unguarded write of the stock.
+    UnguardedCommit,
+    /// The next COMMIT. With guards its packet has the write of the stock too.
+    AnyCommit,
+    /// The token that a fenced holder shows.
+    Token,
+}
+
+impl HeldStatement {
+    /// Where it is, in words.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::UnguardedCommit | Self::AnyCommit => "COMMIT on the way",
+            Self::Token => "token on the way",
+        }
+    }
+}
+
+/// A COMMIT of the victim, or its token, that has not arrived.
 pub(super) struct HeldCommit<'a> {
     proxy: &'a Proxy,
     rule: Rule,
-    /// A write that is watched belongs to no other purchase if it is the COMMIT's own.
-    _written: Rule,
     began: Instant,
 }
 
 impl<'a> HeldCommit<'a> {
     /// Holds the next COMMIT of an order of the victim.
     pub(super) async fn of_order(context: &FaultContext<'a>) -> Result<Self> {
-        Self::of_replica(context, context.schedule.victim).await
+        Self::of_replica(context.deployment, context.schedule.victim).await
     }
 
-    /// Holds the next COMMIT of an order of that replica. Of the commits on its way, that of an
-    /// order is the one after a write of the stock.
-    pub(super) async fn of_replica(context: &FaultContext<'a>, replica: usize) -> Result<Self> {
-        let proxies = context.deployment.proxies(replica, Link::Database);
+    /// Holds the next COMMIT of an order of that replica.
+    pub(super) async fn of_replica(deployment: &'a Deployment, replica: usize) -> Result<Self> {
+        Self::of_statement(deployment, replica, HeldStatement::UnguardedCommit).await
+    }
+
+    /// Holds the next such statement of that replica.
+    pub(super) async fn of_statement(
+        deployment: &'a Deployment,
+        replica: usize,
+        statement: HeldStatement,
+    ) -> Result<Self> {
+        let proxies = deployment.proxies(replica, Link::Database);
         let Some(proxy) = proxies.first() else {
             return Err(no_witness("there is no way on which a COMMIT could be held".to_owned()));
         };
-        let has_written = Arc::new(AtomicBool::new(false));
-        let (seen, due) = (has_written.clone(), has_written);
-        let written = proxy.watch(stock_write().when(move |_| {
-            seen.store(true, Ordering::SeqCst);
-            true
-        }));
-        let commit = Command::commit().when(move |_| due.swap(false, Ordering::SeqCst));
-        let rule = proxy.arm(commit, Action::HoldRequest, Times::Next(1));
-        wait_until("a COMMIT is held", || rule.fired() > 0).await?;
-        Ok(Self { proxy, rule, _written: written, began: Instant::now() })
+        let hold = |command| proxy.arm(command, Action::HoldRequest, Times::Next(1));
+        let rule = match statement {
+            HeldStatement::UnguardedCommit => hold(commit_after_write(proxy)),
+            HeldStatement::AnyCommit => hold(Command::commit()),
+            HeldStatement::Token => hold(Command::sql(FENCE_WRITE)),
+        };
+        wait_until("a COMMIT is held", || rule.fired() > 0).await.inspect_err(|_| rule.disarm())?;
+        Ok(Self { proxy, rule, began: Instant::now() })
     }
 
     /// Waits until another purchase has written, or for that time at most.
@@ -90,9 +116,9 @@ pub(super) struct OtherPurchases {
 }
 
 impl OtherPurchases {
-    pub(super) fn watch(context: &FaultContext<'_>) -> Self {
-        let replicas = 0..context.deployment.replicas().len();
-        let proxies = replicas.flat_map(|one| context.deployment.proxies(one, Link::Database));
+    pub(super) fn watch(deployment: &Deployment) -> Self {
+        let replicas = 0..deployment.replicas().len();
+        let proxies = replicas.flat_map(|one| deployment.proxies(one, Link::Database));
         let count = |what: fn() -> Command| {
             proxies.clone().map(|proxy| proxy.watch(what())).collect::<Vec<_>>()
         };
@@ -120,6 +146,21 @@ impl OtherPurchases {
             (more, _) => format!("{more} other purchases wrote"),
         }
     }
+}
+
+/// The COMMIT of an order: of the commits on this way, the one after a write of the stock.
+fn commit_after_write(proxy: &Proxy) -> Command {
+    let has_written = Arc::new(AtomicBool::new(false));
+    let (seen, due) = (has_written.clone(), has_written);
+    proxy.arm(
+        stock_write().when(move |_| {
+            seen.store(true, Ordering::SeqCst);
+            true
+        }),
+        Action::CutBoth,
+        Times::Next(0),
+    );
+    Command::commit().when(move |_| due.swap(false, Ordering::SeqCst))
 }
 
 /// The unguarded sale writes back the stock that it has read.

@@ -32,8 +32,8 @@ pub(super) async fn stand_still(context: &FaultContext<'_>) -> Result<String> {
     blocking(move || frozen.freeze()).await?;
     let name = context.schedule.victim_name();
     let seen = stands_still(&name, replica.pid(), context.schedule.lasts()).await;
-    let successor = HeldCommit::of_replica(context, successor_of(context)).await;
-    let third = OtherPurchases::watch(context);
+    let successor = HeldCommit::of_replica(context.deployment, successor_of(context)).await;
+    let third = OtherPurchases::watch(context.deployment);
     blocking(move || replica.thaw()).await?;
     rules.iter().for_each(Rule::release);
     let (seen, successor) = (seen?, successor?);
@@ -51,8 +51,8 @@ pub(super) async fn release_late(context: &FaultContext<'_>) -> Result<String> {
     let began = Instant::now();
     rules.iter().for_each(Rule::disarm);
     sleep(HOLD_PAST_LEASE).await;
-    let successor = HeldCommit::of_replica(context, successor_of(context)).await;
-    let third = OtherPurchases::watch(context);
+    let successor = HeldCommit::of_replica(context.deployment, successor_of(context)).await;
+    let third = OtherPurchases::watch(context.deployment);
     let late = began.elapsed();
     rules.iter().for_each(Rule::release);
     let others = successor?.arrive_after(&third, THIRD_WRITE_TIMEOUT).await?;

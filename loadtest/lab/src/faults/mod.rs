@@ -7,6 +7,7 @@
 
 mod action;
 mod at_commit;
+mod carry_out;
 mod clients;
 mod database;
 mod failover;
@@ -30,7 +31,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-pub use self::action::{FaultAction, ReplicaState, heal_all};
+pub use self::action::{ActionTarget, FaultAction, ProcessState};
+pub use self::carry_out::{ActionContext, heal_all};
 pub use self::clients::{AbortPoint, AbortedClient, AbortingClients};
 pub use self::frozen_holder::{ContenderAction, freeze_the_holder};
 pub use self::replies::{slow_down_commits, slow_down_some_writes};
@@ -306,7 +308,7 @@ impl FaultKind {
             Self::FlushScripts => redis::flush_scripts(context).await,
             Self::EvictRedis => redis::evict(context).await,
             Self::FreezeRedis => redis::freeze(context).await,
-            Self::FailOverRedis => failover::fail_over(context).await,
+            Self::FailOverRedis => failover::fail_over(context.deployment, context.lock).await,
             Self::RedisClock => redis::jump_clock(context).await,
             Self::PauseRedis => redis_refuses::pause(context).await,
             Self::BusyRedis => redis_refuses::keep_busy(context).await,

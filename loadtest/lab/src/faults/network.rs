@@ -9,7 +9,7 @@ use loadtest_measure::error::Result;
 use testbed::{Counts, Direction, Proxy};
 use tokio::time::{Instant, sleep};
 
-use super::{FaultContext, Link, NetworkFault, no_witness, witness};
+use super::{FaultContext, Link, NetworkFault, no_witness, wait_until, witness};
 
 /// Latency of a slow link, in each direction; the jitter is added.
 const LATENCY: Duration = Duration::from_millis(60);
@@ -69,6 +69,47 @@ pub(super) fn description(fault: NetworkFault, link: Link) -> &'static str {
             "a replica's way to ZooKeeper is silent in one direction"
         }
     }
+}
+
+/// Makes the links fail in that way until they are healed. Witness: what the proxies count soon
+/// afterwards. A link on which nothing is sent shows nothing.
+pub(super) async fn begin(proxies: &[Proxy], fault: NetworkFault) -> Result<String> {
+    if proxies.is_empty() {
+        return Err(no_witness("there is no way on which it could happen".to_owned()));
+    }
+    let before = total(proxies);
+    let since = || {
+        let now = total(proxies);
+        let late = [
+            now.late_to_server - before.late_to_server,
+            now.late_to_client - before.late_to_client,
+        ];
+        (now.cut - before.cut, late, now.bytes_to_server - before.bytes_to_server)
+    };
+    match fault {
+        NetworkFault::Cut => proxies.iter().for_each(Proxy::start_outage),
+        NetworkFault::Reset => proxies.iter().for_each(Proxy::reset),
+        NetworkFault::Delay => proxies.iter().for_each(|proxy| {
+            proxy.set_latency(Direction::Both, LATENCY, JITTER);
+        }),
+        NetworkFault::HalfOpen => {
+            for proxy in proxies {
+                proxy.hold(Direction::ToClient);
+            }
+            let silent_from = total(proxies);
+            let heard = || total(proxies).bytes_to_client - silent_from.bytes_to_client;
+            wait_until("requests on a silent link", || since().2 > 0).await?;
+            let (sent, heard) = (since().2, heard());
+            let text = format!("{sent} bytes of requests passed, and {heard} bytes of answers");
+            return witness(heard == 0, text);
+        }
+    }
+    if fault == NetworkFault::Delay {
+        wait_until("late parcels", || since().1.iter().all(|parcels| *parcels > 0)).await?;
+        let [there, back] = since().1;
+        return Ok(format!("{there} parcels took {LATENCY:?} and more there, {back} back"));
+    }
+    Ok(format!("{} connections cut", since().0))
 }
 
 /// Witness: what the proxies on these links have counted.

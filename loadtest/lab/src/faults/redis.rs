@@ -193,7 +193,7 @@ fn ms(us: i64) -> f64 {
 
 /// How far its clock is ahead of ours, in microseconds: at least and at most, because ours is read
 /// before the question and after the answer. That of the quickest answer of several.
-fn ahead_us(redis: &Redis) -> testbed::Result<RangeInclusive<i64>> {
+pub(super) fn ahead_us(redis: &Redis) -> testbed::Result<RangeInclusive<i64>> {
     let ours = || {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         i64::try_from(now.as_micros()).unwrap_or(0)

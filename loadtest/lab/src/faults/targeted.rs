@@ -186,7 +186,7 @@ impl TargetedFault {
             Self::FreezeAtWork => at_work(context, stock_write, freeze(context)).await,
             Self::KillAtWork => at_work(context, Command::commit, kill(context)).await,
             Self::FailOverAndFollow => {
-                let seen = fail_over(context).await?;
+                let seen = fail_over(context.deployment, context.lock).await?;
                 Ok(format!("{seen}; {}", follow_the_successor(context).await?))
             }
             Self::AddStock => stock::add(context).await,

@@ -1,0 +1,210 @@
+//! The commands of a lane as they pass, each with the line of the repository that sends it. They
+//! are recorded while a page asks for them, which it does while its panel is open.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use loadtest_lab::command_tap::{CommandOrigin, CommandTap, ObservedCommand};
+use loadtest_lab::deployment::{Deployment, replica_name};
+use serde::Serialize;
+use tokio::time::{Instant, sleep};
+
+use crate::command_sources::{SourceIndex, SourceLine, line_of_call, script_begin, script_name};
+
+/// Commands that are kept of a lane.
+const MAX_KEPT: usize = 200;
+/// Commands of a lane that are shown in a second; others are counted.
+const MAX_PER_S: usize = 40;
+/// Most characters of a command, and of a line of the sources.
+const MAX_TEXT: usize = 160;
+/// For how long after a question commands are recorded.
+const INTEREST: Duration = Duration::from_secs(3);
+/// How often it is looked whether a page asks.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// A command as a page gets it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+struct ShownCommand {
+    /// The number; it rises by one from command to command.
+    id: u64,
+    /// Microseconds since the race began.
+    t: u64,
+    /// `redis`, `script` for a command inside a script, or the name of a replica.
+    from: String,
+    text: String,
+    /// The line that sends it, if it is known.
+    source: Option<SourceLine>,
+}
+
+/// What a page gets.
+#[derive(Debug, Serialize)]
+pub(crate) struct CommandSlice {
+    commands: Vec<ShownCommand>,
+    /// How many passed that are not shown, since the panel was opened.
+    skipped: u64,
+}
+
+/// The newest commands of a lane.
+#[derive(Debug, Default)]
+pub(crate) struct CommandLog {
+    contents: Mutex<LogState>,
+}
+
+#[derive(Debug, Default)]
+struct LogState {
+    wanted_until: Option<Instant>,
+    /// Rules on links are disarmed when these are healed.
+    is_disarmed: bool,
+    newest: VecDeque<ShownCommand>,
+    next_id: u64,
+    skipped: u64,
+}
+
+impl CommandLog {
+    fn state(&self) -> MutexGuard<'_, LogState> {
+        self.contents.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The commands from that number on. A question has them recorded for [`INTEREST`].
+    pub(crate) fn read(&self, from: u64) -> CommandSlice {
+        let mut state = self.state();
+        state.wanted_until = Some(Instant::now() + INTEREST);
+        let commands = state.newest.iter().filter(|command| command.id >= from).cloned().collect();
+        CommandSlice { commands, skipped: state.skipped }
+    }
+
+    /// Links were healed: what listens on them has to begin again.
+    pub(crate) fn disarm(&self) {
+        self.state().is_disarmed = true;
+    }
+
+    fn is_wanted(&self) -> bool {
+        self.state().wanted_until.is_some_and(|until| Instant::now() < until)
+    }
+
+    fn push(&self, mut command: ShownCommand) {
+        let mut state = self.state();
+        command.id = state.next_id;
+        state.next_id += 1;
+        state.newest.push_back(command);
+        if state.newest.len() > MAX_KEPT {
+            state.newest.pop_front();
+        }
+    }
+
+    /// Records commands of a race whenever a page asks for them. It does not end.
+    pub(crate) async fn record(
+        &self,
+        deployment: &Deployment,
+        lock: &str,
+        race_start: Instant,
+    ) -> Infallible {
+        // Numbers go on: a page may have asked for the last race.
+        self.state().newest.clear();
+        let index = SourceIndex::new(lock);
+        loop {
+            if !self.is_wanted() {
+                sleep(POLL_INTERVAL).await;
+                continue;
+            }
+            self.state().is_disarmed = false;
+            // A server that is frozen or down is asked again.
+            let Ok((_tap, mut commands)) = CommandTap::open(deployment).await else {
+                sleep(POLL_INTERVAL).await;
+                continue;
+            };
+            let mut sampler = Sampler::new(&index, race_start);
+            while self.is_wanted() && !self.state().is_disarmed {
+                let received = tokio::time::timeout(POLL_INTERVAL, commands.recv()).await;
+                match received {
+                    Ok(Some(command)) => match sampler.shown(&command) {
+                        Some(shown) => self.push(shown),
+                        None => self.state().skipped += 1,
+                    },
+                    Ok(None) => break,
+                    Err(_nothing_passed) => {}
+                }
+            }
+        }
+    }
+}
+
+/// Chooses commands: the first of each second, so that those of one purchase are together.
+struct Sampler<'a> {
+    index: &'a SourceIndex,
+    race_start: Instant,
+    second: u64,
+    count: usize,
+    /// The script that the last client called, and the line of its last command.
+    script: Option<(usize, usize)>,
+}
+
+impl<'a> Sampler<'a> {
+    fn new(index: &'a SourceIndex, race_start: Instant) -> Self {
+        Self { index, race_start, second: 0, count: 0, script: None }
+    }
+
+    fn shown(&mut self, command: &ObservedCommand) -> Option<ShownCommand> {
+        let since = command.at.saturating_duration_since(self.race_start);
+        if since.as_secs() != self.second {
+            (self.second, self.count) = (since.as_secs(), 0);
+        }
+        let words = &command.words;
+        let name = words.first()?;
+        let is_call = command.origin == CommandOrigin::RedisClient
+            && ["EVAL", "EVALSHA"].iter().any(|call| name.eq_ignore_ascii_case(call));
+        let (text, source) = match command.origin {
+            CommandOrigin::RedisClient if is_call => {
+                let script = words.get(1).and_then(|body| self.index.script(body));
+                self.script = script.map(|script| (script, 0));
+                let (file, source) = script.map_or((None, None), |script| {
+                    (Some(script_name(script)), Some(script_begin(script)))
+                });
+                let rest = words.get(2..).unwrap_or_default().join(" ");
+                (format!("{name} {} {rest}", file.unwrap_or("?")), source)
+            }
+            CommandOrigin::RedisScript => {
+                let (script, line) = self.script.unwrap_or((usize::MAX, 0));
+                let source = line_of_call(script, line, name);
+                if let Some((_, line)) = source {
+                    self.script = Some((script, line));
+                }
+                (words.join(" "), source.map(|(source, _)| source))
+            }
+            CommandOrigin::RedisClient => {
+                let text = words.join(" ");
+                let source = self.index.line_of_redis(&text);
+                (text, source)
+            }
+            CommandOrigin::Replica(_) => {
+                let text = words.join(" ");
+                let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+                let source = self.index.line_of_sql(&text);
+                (text, source)
+            }
+        };
+        // PINGs are questions of the health check, and tell nothing of a purchase.
+        if self.count >= MAX_PER_S || name.eq_ignore_ascii_case("PING") {
+            return None;
+        }
+        self.count += 1;
+        let from = match command.origin {
+            CommandOrigin::RedisClient => "redis".to_owned(),
+            CommandOrigin::RedisScript => "script".to_owned(),
+            CommandOrigin::Replica(index) => replica_name(index),
+        };
+        let t = u64::try_from(since.as_micros()).unwrap_or(u64::MAX);
+        Some(ShownCommand { id: 0, t, from, text: short(&text), source })
+    }
+}
+
+/// The begin of a text.
+pub(crate) fn short(text: &str) -> String {
+    text.chars().take(MAX_TEXT).collect()
+}
+
+#[cfg(test)]
+#[path = "commands_tests.rs"]
+mod tests;

@@ -1,0 +1,87 @@
+//! Commands and the lines that send them, without servers.
+
+use std::collections::BTreeSet;
+
+use super::*;
+use crate::command_sources::{SCRIPTS, digest, forms, line_with};
+
+fn command(origin: CommandOrigin, words: &[&str]) -> ObservedCommand {
+    let words = words.iter().map(|word| (*word).to_owned()).collect();
+    ObservedCommand { at: Instant::now(), origin, words }
+}
+
+fn place(shown: Option<ShownCommand>) -> (String, String) {
+    let shown = shown.expect("shown");
+    let source = serde_json::to_value(shown.source.expect("a source")).expect("JSON");
+    let path = source["path"].as_str().expect("a path").to_owned();
+    (path, source["text"].as_str().expect("a text").to_owned())
+}
+
+#[test]
+fn each_form_of_a_command_leads_to_the_only_line_that_sends_it() {
+    assert!(forms().count() > 30);
+    for (begin, lock, path, part) in forms() {
+        assert!(line_with(path, part).is_some(), "{begin} ({lock}): {part} in {path}");
+    }
+}
+
+#[test]
+fn every_script_of_a_lock_is_known_by_its_digest() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../lua/lock");
+    let names = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
+    let files: BTreeSet<String> = std::fs::read_dir(folder)
+        .expect("the folder")
+        .flatten()
+        .map(|file| file.file_name().to_string_lossy().into_owned())
+        .collect();
+    assert_eq!(files, SCRIPTS.iter().map(|(path, _)| names(path)).collect());
+}
+
+#[test]
+fn a_script_is_named_and_each_command_in_it_has_its_line() {
+    let index = SourceIndex::new("redisson");
+    let mut sampler = Sampler::new(&index, Instant::now());
+    let (_, code) =
+        SCRIPTS.iter().find(|(path, _)| path.ends_with("redisson_release.lua")).unwrap();
+    let call = ["EVALSHA", &digest(code), "1", "lock:voucher:1"];
+    let shown = sampler.shown(&command(CommandOrigin::RedisClient, &call)).expect("shown");
+    assert_eq!(shown.text, "EVALSHA redisson_release.lua 1 lock:voucher:1");
+    let inner = command(CommandOrigin::RedisScript, &["PUBLISH", "channel", "0"]);
+    let (path, text) = place(sampler.shown(&inner));
+    assert_eq!(path, "lua/lock/redisson_release.lua");
+    assert!(text.contains("call(ARGV["), "{text}");
+}
+
+#[test]
+fn a_statement_and_a_plain_command_have_their_lines() {
+    let index = SourceIndex::new("set-nx");
+    let mut sampler = Sampler::new(&index, Instant::now());
+    let commit = command(CommandOrigin::Replica(1), &["COMMIT"]);
+    let (path, text) = place(sampler.shown(&commit));
+    assert_eq!(
+        (path.as_str(), text.as_str()),
+        ("src/store/session.rs", "self.commit_by(\"COMMIT\").await")
+    );
+    let set = command(CommandOrigin::RedisClient, &["SET", "lock:voucher:1", "a", "NX", "PX", "9"]);
+    assert_eq!(place(sampler.shown(&set)).0, "distlock/src/redis/set_nx.rs");
+    let other = command(CommandOrigin::Replica(0), &["SHOW  STATUS"]);
+    let shown = sampler.shown(&other).expect("shown");
+    assert_eq!((shown.text.as_str(), shown.source), ("SHOW STATUS", None));
+}
+
+#[test]
+fn commands_beyond_the_first_of_a_second_are_counted_and_old_ones_leave() {
+    let (index, log) = (SourceIndex::new("none"), CommandLog::default());
+    let mut sampler = Sampler::new(&index, Instant::now());
+    let shown =
+        (0..100).filter_map(|_| sampler.shown(&command(CommandOrigin::Replica(0), &["COMMIT"])));
+    assert_eq!(shown.count(), MAX_PER_S);
+    for _ in 0..=MAX_KEPT {
+        let one =
+            ShownCommand { id: 0, t: 0, from: String::new(), text: String::new(), source: None };
+        log.push(one);
+    }
+    let all = log.read(0).commands;
+    assert_eq!((all.len(), all[0].id), (MAX_KEPT, 1));
+    assert_eq!(log.read(200).commands.len(), 1, "only what the page does not have");
+}

@@ -1,0 +1,74 @@
+// The commands of a lane as they pass, each with the line that sends it. The board records them
+// while this panel asks for them.
+
+const COMMANDS_INTERVAL_MS = 500;
+const MAX_COMMANDS = 200;
+
+class CommandPanel {
+  constructor(root, lane) {
+    [this.root, this.lane] = [root, lane];
+    this.list = root.querySelector('ol');
+    this.restart();
+    root.addEventListener('toggle', () => this.follow());
+  }
+
+  restart() {
+    this.commands = [];
+    this.skipped = 0;
+    this.translate();
+  }
+
+  /** Asks for more while the panel is open. */
+  async follow() {
+    if (this.isAsking) return;
+    this.isAsking = true;
+    while (this.root.open) {
+      if (!document.hidden) await this.ask();
+      await new Promise((done) => { setTimeout(done, COMMANDS_INTERVAL_MS); });
+    }
+    this.isAsking = false;
+  }
+
+  async ask() {
+    const last = this.commands[0];
+    const from = last ? last.id + 1 : 0;
+    try {
+      const query = new URLSearchParams({ token, lane: this.lane, from });
+      const response = await fetch(`commands?${query}`, { signal: AbortSignal.timeout(ANSWER_MS) });
+      if (response.ok) this.take(await response.json());
+    } catch {
+      // The line of the state says that the board does not answer.
+    }
+  }
+
+  take({ commands, skipped }) {
+    this.skipped = skipped;
+    this.commands = [...commands.reverse(), ...this.commands].slice(0, MAX_COMMANDS);
+    if (commands.length) {
+      this.list.prepend(...commands.map((it) => this.row(it)));
+      while (this.list.children.length > MAX_COMMANDS) this.list.lastChild.remove();
+    }
+    this.tell();
+  }
+
+  tell() {
+    const values = { count: this.commands.length, skipped: this.skipped };
+    setText(this.root.querySelector('.count'), t('commands_count', values));
+  }
+
+  row({ t: time, from, text, source }) {
+    const row = element('li', '', from === 'script' ? 'inner' : '');
+    const key = hasText(`from_${from}`) ? `from_${from}` : 'from_replica';
+    const origin = t(key, { replica: from });
+    row.append(element('time', seconds(time)), element('b', origin), element('code', text));
+    const place = source ? `${source.path}:${source.line}` : t('no_source');
+    row.append(element('span', place, 'place'));
+    if (source) row.append(element('code', source.text, 'line'));
+    return row;
+  }
+
+  translate() {
+    this.list.replaceChildren(...this.commands.map((it) => this.row(it)));
+    this.tell();
+  }
+}

@@ -1,0 +1,108 @@
+//! Faults of links, the fence, challenges and commands in a browser.
+
+use loadtest_lab::faults::FaultAction;
+
+use super::*;
+use crate::challenge::Challenge;
+
+/// Chooses an option as a person does.
+fn choose(selector: &str, value: &str) -> String {
+    format!(
+        "const it = document.querySelector('{selector}'); it.value = '{value}'; \
+         it.dispatchEvent(new Event('change', {{ bubbles: true }}))"
+    )
+}
+
+/// A race with that setup, which the test begins as the board would.
+async fn begun(setup: &RaceSetup) -> OpenPage {
+    let mut page = OpenPage::open("").await;
+    let _race = page.begin().await;
+    page.board.log.begin(setup.to_json());
+    page.push(&[json!(["s", 2, 0, "running", ""])]);
+    page.shows("!document.querySelector('#lane-left .faults button').disabled").await;
+    page
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_button_of_a_link_names_the_chosen_link_and_breaks_it() {
+    let mut page = begun(&RaceSetup::default()).await;
+    let zookeeper = "document.querySelector('#lane-left .links [value=zookeeper]').hidden";
+    page.shows(zookeeper).await;
+    page.browser.run(&choose("#lane-left .links", "database")).await;
+    page.browser.run(&choose("#lane-left .replicas", "2")).await;
+    let button = "#lane-left .faults [data-t=fault_half-open-database]";
+    assert_eq!(page.text(button).await, "Half-open database");
+    page.click(button).await;
+    let fault = tokio::time::timeout(DEADLINE, page.board.requests.faults[0].recv()).await;
+    let FaultRequest { action, replica, reply } = fault.expect("in time").expect("a fault");
+    assert_eq!((Some(action), replica), (FaultAction::named("half-open-database"), 1));
+    reply.send(Ok("seen".to_owned())).expect("the page waits");
+    page.shows("document.querySelector('#lane-left .answer').textContent === 'seen'").await;
+    page.click("#language").await;
+    assert_eq!(page.text(button).await, "半开数据库");
+}
+
+/// A race with tokens in the left lane, under one lock for the voucher.
+fn fenced_setup() -> RaceSetup {
+    let lanes = Challenge::of(5).expect("a challenge").solution;
+    RaceSetup { lanes: [lanes; 2], ..RaceSetup::default() }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_fence_shows_the_last_token_accepted_and_which_it_refused() {
+    let page = begun(&fenced_setup()).await;
+    let none = "document.querySelector('#lane-left .fence .accepted').textContent === \
+                'no token was shown yet.'";
+    page.shows(none).await;
+    page.push(&[
+        json!(["i", 0, 100_000, 1, 4]),
+        json!(["i", 0, 110_000, 2, 5]),
+        json!(["o", 0, 190_000, 2, "r2", "12", 150_000, 180_000, 0, 5000, 8, 8]),
+        json!(["f", 0, 200_000, 1, "r1", "lock_lost", 110_000, 195_000, 1, 5000, 7, 8]),
+        json!(["i", 0, 300_000, 3, 6]),
+        json!(["u", 0, 900_000, 3, null, null]),
+    ]);
+    let refused = "7 refused after 8: request 1 of user 4, by r1";
+    let stale = "document.querySelector('#lane-left .fence .stale').textContent";
+    page.shows(&format!("{stale} === '{refused}'")).await;
+    let accepted = page.text("#lane-left .fence .accepted").await;
+    assert_eq!(accepted, "token 8 is the last one accepted, for the voucher.");
+    assert!(page.text("#lane-left .log").await.contains(refused));
+    page.click("#language").await;
+    page.shows(&format!("{stale}.startsWith('令牌 7 在 8 之后被拒绝')")).await;
+    let hidden = begun(&RaceSetup::default()).await;
+    hidden.shows("document.querySelector('#lane-left .fence').hidden").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_challenge_has_an_address_and_only_what_it_allows_can_be_changed() {
+    let mut page = OpenPage::open("#challenge=3").await;
+    let RaceRequest { setup, turn } = page.begin().await;
+    let challenge = setup.challenge.expect("a challenge");
+    assert_eq!((challenge.number, setup.lanes), (3, [challenge.given; 2]));
+    page.shows("document.querySelector('#challenge h2').textContent === 'Challenge 3'").await;
+    page.push(&[json!(["v", 1, 900_000, verdict(101, 0, "voucher")])]);
+    page.push(&[json!(["c", 2, 900_000, 3, "broken"]), json!(["s", 2, 900_000, "done", ""])]);
+    let outcome = "document.querySelector('#challenge .outcome').textContent";
+    page.shows(&format!("{outcome}.startsWith('Not solved: a rule')")).await;
+    drop(turn);
+    page.shows("!document.getElementById('start').disabled").await;
+    let open = "[...document.querySelectorAll('#form [name]:enabled')].map((it) => it.name)";
+    assert_eq!(page.browser.run(&format!("return {open}")).await, json!(["lock"]));
+    page.browser.run(&choose("[data-lane=right] [name=lock]", "redlock")).await;
+    page.click("#start").await;
+    let RaceRequest { setup, turn } = page.begin().await;
+    assert_eq!(setup.lanes, [challenge.given, challenge.solution]);
+    page.shows("location.hash === '#challenge=3&right=redlock,voucher,off,2'").await;
+    page.push(&[json!(["v", 1, 900_000, verdict(100, 0, "voucher")])]);
+    page.push(&[json!(["c", 2, 900_000, 3, "solved"]), json!(["s", 2, 900_000, "done", ""])]);
+    page.shows(&format!("{outcome}.startsWith('Solved:')")).await;
+    page.click("#language").await;
+    page.shows(&format!("{outcome}.startsWith('完成：')")).await;
+    drop(turn);
+    page.click("#challenge a").await;
+    let RaceRequest { setup, .. } = page.begin().await;
+    assert_eq!(setup, RaceSetup::default());
+    page.shows("document.getElementById('challenge').hidden").await;
+    page.shows("!document.querySelector('[data-lane=left] [name=lock]').disabled").await;
+}

@@ -1,0 +1,183 @@
+//! The commands of a deployment as they pass. The command MONITOR tells those that the Redis of its
+//! lock carries out. The proxies on the links to the database see the SQL that replicas send.
+//!
+//! MONITOR costs Redis a part of its speed, so a tap is there only while commands are looked at. A
+//! channel that is full loses commands, and nothing waits for it. What replicas say to `ZooKeeper`
+//! is not understood by the proxies.
+
+use std::net::SocketAddr;
+
+use loadtest_measure::error::{Error, Result};
+use testbed::{Action, Command, Rule, Times};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+use crate::deployment::Deployment;
+use crate::requirements::Link;
+
+/// Commands that wait to be read.
+const MAX_WAITING: usize = 4096;
+/// Most bytes of a statement that are kept.
+const MAX_SQL_BYTES: usize = 400;
+/// The longest line of MONITOR that is read: scripts are sent whole by some locks.
+const MAX_LINE_BYTES: usize = 64 * 1024;
+
+/// The sender of a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CommandOrigin {
+    /// A client of Redis.
+    RedisClient,
+    /// The script that Redis carries out: the last `EVAL` or `EVALSHA` before.
+    RedisScript,
+    /// The replica of that index, to the database.
+    Replica(usize),
+}
+
+/// A command that passed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ObservedCommand {
+    /// When it was seen.
+    pub at: Instant,
+    /// The sender.
+    pub origin: CommandOrigin,
+    /// The words of a Redis command, or one statement of SQL.
+    pub words: Vec<String>,
+}
+
+/// Sends commands until it is dropped.
+#[derive(Debug)]
+pub struct CommandTap {
+    monitor: AbortHandle,
+    statements: Vec<Rule>,
+}
+
+impl CommandTap {
+    /// Begins to listen.
+    pub async fn open(deployment: &Deployment) -> Result<(Self, mpsc::Receiver<ObservedCommand>)> {
+        let (sender, receiver) = mpsc::channel(MAX_WAITING);
+        let redis = deployment.redis();
+        let monitor = Monitor::connect(redis.addr(), &redis.as_master().password).await?;
+        let monitor = tokio::spawn(monitor.forward(sender.clone())).abort_handle();
+        Ok((Self { monitor, statements: watch_sql(deployment, &sender) }, receiver))
+    }
+}
+
+impl Drop for CommandTap {
+    fn drop(&mut self) {
+        self.monitor.abort();
+        self.statements.iter().for_each(Rule::disarm);
+    }
+}
+
+/// Passes on each statement on the links to the database.
+fn watch_sql(deployment: &Deployment, sender: &mpsc::Sender<ObservedCommand>) -> Vec<Rule> {
+    let replicas = 0..deployment.replicas().len();
+    let links = replicas.flat_map(|index| {
+        let proxies = deployment.proxies(index, Link::Database);
+        proxies.iter().map(move |proxy| (index, proxy))
+    });
+    let watch = |(index, proxy): (usize, &testbed::Proxy)| {
+        let sender = sender.clone();
+        let command = Command::sql("").when(move |parts| {
+            // A full channel costs no copy of the statement.
+            if let (Ok(place), Some(sql)) = (sender.try_reserve(), parts.first()) {
+                let sql = &sql[..sql.len().min(MAX_SQL_BYTES)];
+                let words = vec![String::from_utf8_lossy(sql).into_owned()];
+                let origin = CommandOrigin::Replica(index);
+                place.send(ObservedCommand { at: Instant::now(), origin, words });
+            }
+            false
+        });
+        proxy.arm(command, Action::CutBoth, Times::Next(0))
+    };
+    links.map(watch).collect()
+}
+
+/// A connection on which Redis tells all commands.
+struct Monitor(BufReader<TcpStream>);
+
+impl Monitor {
+    async fn connect(address: SocketAddr, password: &str) -> Result<Self> {
+        let failed = |error: std::io::Error| Error::Setup(format!("MONITOR of Redis: {error}"));
+        let stream = TcpStream::connect(address).await.map_err(failed)?;
+        let mut stream = BufReader::new(stream);
+        let commands = format!("AUTH {password}\r\nMONITOR\r\n");
+        stream.write_all(commands.as_bytes()).await.map_err(failed)?;
+        for _ in 0..2 {
+            let mut answer = String::new();
+            stream.read_line(&mut answer).await.map_err(failed)?;
+            if answer.trim_end() != "+OK" {
+                return Err(Error::Setup(format!("MONITOR of Redis: {}", answer.trim_end())));
+            }
+        }
+        Ok(Self(stream))
+    }
+
+    /// Passes on what Redis tells, until the connection ends.
+    async fn forward(mut self, sender: mpsc::Sender<ObservedCommand>) {
+        let mut line = Vec::new();
+        while let Ok(count) = self.0.read_until(b'\n', &mut line).await {
+            if count == 0 {
+                return;
+            }
+            let text = String::from_utf8_lossy(&line[..line.len().min(MAX_LINE_BYTES)]);
+            if let Some((origin, words)) = parse_line(text.trim_end()) {
+                // What does not fit is lost.
+                let _ = sender.try_send(ObservedCommand { at: Instant::now(), origin, words });
+            }
+            line.clear();
+        }
+    }
+}
+
+/// `+1700000000.1 [0 127.0.0.1:5] "SET" "a" "1"`: the sender and the words.
+fn parse_line(line: &str) -> Option<(CommandOrigin, Vec<String>)> {
+    let (_, rest) = line.split_once(" [")?;
+    let (client, words) = rest.split_once("] ")?;
+    let origin = match client.split_once(' ')?.1 {
+        "lua" => CommandOrigin::RedisScript,
+        _ => CommandOrigin::RedisClient,
+    };
+    Some((origin, quoted_words(words)))
+}
+
+/// The words between quotation marks, without their escapes.
+fn quoted_words(text: &str) -> Vec<String> {
+    let (mut words, mut word, mut is_inside) = (Vec::new(), String::new(), false);
+    let mut signs = text.chars();
+    while let Some(sign) = signs.next() {
+        match sign {
+            '"' if is_inside => words.push(std::mem::take(&mut word)),
+            '\\' if is_inside => word.push(match signs.next() {
+                Some('n') => '\n',
+                Some('r') => '\r',
+                Some('t') => '\t',
+                Some(other) => other,
+                None => '\\',
+            }),
+            _ if is_inside => word.push(sign),
+            _ => {}
+        }
+        is_inside ^= sign == '"';
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_monitor_is_read_with_its_sender_and_its_escapes() {
+        let line = r#"+1700000000.123 [2 127.0.0.1:999] "EVAL" "return \"a\"\n" "1" "lock:7""#;
+        let words = ["EVAL", "return \"a\"\n", "1", "lock:7"].map(str::to_owned).to_vec();
+        assert_eq!(parse_line(line), Some((CommandOrigin::RedisClient, words)));
+        let inner = parse_line("+1.2 [2 lua] \"GET\" \"a b\"").expect("a command");
+        let words = vec!["GET".to_owned(), "a b".to_owned()];
+        assert_eq!(inner, (CommandOrigin::RedisScript, words));
+        assert_eq!(parse_line("+OK"), None);
+    }
+}
