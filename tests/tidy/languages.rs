@@ -11,6 +11,7 @@ use crate::tree::{File, Tree};
 /// English pages, and folders of them, beside their Chinese counterparts.
 const PAIRS: [(&str, &str); 5] = [
     ("README.md", "README.zh.md"),
+    ("docs/board.md", "docs/zh/board.md"),
     ("docs/choose-a-lock.md", "docs/zh/choose-a-lock.md"),
     ("docs/learn.md", "docs/zh/learn.md"),
     ("docs/locks/", "docs/zh/locks/"),

@@ -111,12 +111,12 @@ impl CommandLog {
             }
             self.state().is_disarmed = false;
             // A server that is frozen or down is asked again.
-            let Ok((_tap, mut commands)) = CommandTap::open(deployment).await else {
+            let Ok((tap, mut commands)) = CommandTap::open(deployment).await else {
                 sleep(POLL_INTERVAL).await;
                 continue;
             };
             let mut sampler = Sampler::new(&index, race_start);
-            while self.is_wanted() && !self.state().is_disarmed {
+            while self.is_wanted() && !self.state().is_disarmed && tap.is_open() {
                 let received = tokio::time::timeout(POLL_INTERVAL, commands.recv()).await;
                 match received {
                     Ok(Some(command)) => match sampler.shown(&command) {

@@ -35,6 +35,7 @@ fn every_script_of_a_lock_is_known_by_its_digest() {
         .map(|file| file.file_name().to_string_lossy().into_owned())
         .collect();
     assert_eq!(files, SCRIPTS.iter().map(|(path, _)| names(path)).collect());
+    assert_eq!(digest("return 1"), "e0e1f9fabfc9d4800c877a703b823ac0578ff8db");
 }
 
 #[test]

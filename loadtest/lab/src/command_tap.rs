@@ -58,10 +58,17 @@ impl CommandTap {
     /// Begins to listen.
     pub async fn open(deployment: &Deployment) -> Result<(Self, mpsc::Receiver<ObservedCommand>)> {
         let (sender, receiver) = mpsc::channel(MAX_WAITING);
-        let redis = deployment.redis();
+        // A failover has left the old one dead.
+        let successor = deployment.follower().filter(|_| !deployment.redis().is_running());
+        let redis = successor.map_or(&**deployment.redis(), |(redis, _)| redis);
         let monitor = Monitor::connect(redis.addr(), &redis.as_master().password).await?;
         let monitor = tokio::spawn(monitor.forward(sender.clone())).abort_handle();
         Ok((Self { monitor, statements: watch_sql(deployment, &sender) }, receiver))
+    }
+
+    /// Whether Redis still tells its commands.
+    pub fn is_open(&self) -> bool {
+        !self.monitor.is_finished()
     }
 }
 

@@ -20,6 +20,7 @@ use crate::cell_axes::{CellAxes, InjectedBug, Load, set};
 use crate::cell_plan::CellPlan;
 use crate::cell_spec::CellSpec;
 use crate::faults::Schedule;
+use crate::lock::Lock;
 use crate::predict::{Case, Prediction, prediction};
 
 /// The flag of a sale that checks fencing tokens.
@@ -49,8 +50,8 @@ pub struct Rung {
     pub breach: Breach,
     /// The cell that withstands.
     pub repaired: RungCell,
-    /// Whether a person sees it break on the race board as well.
-    pub on_board: bool,
+    /// The lock that withstands on the race board, if a person sees the other break there.
+    pub on_board: Option<Lock>,
 }
 
 /// One side of a rung.
@@ -127,7 +128,8 @@ impl Rung {
 
     /// The two cells as the race board shows them; `None` if the lock would not break there.
     pub fn board_lanes(&self) -> Option<[CellAxes; 2]> {
-        self.on_board.then_some([self.broken.trial.axes, self.repaired.trial.axes])
+        let repaired = |lock| CellAxes { lock, ..self.repaired.trial.axes };
+        self.on_board.map(|lock| [self.broken.trial.axes, repaired(lock)])
     }
 
     /// The name of that side in reports.

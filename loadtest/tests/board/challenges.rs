@@ -4,20 +4,23 @@
 use loadtest_board::challenge::{CHALLENGES, Challenge};
 use loadtest_board::setup::LaneSetup;
 
+use super::ONE_AT_A_TIME;
 use super::browser::Browser;
 use super::page::Page;
-use super::process::BoardProcess;
+use super::process::{BoardProcess, runs_all_scenarios};
 
 /// The challenge of the short form: a fenced holder comes too late.
 const SHORT: u64 = 5;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_challenge_begins_with_fails_and_its_solution_sells_exactly_the_stock() {
+    let _turn = ONE_AT_A_TIME.lock().await;
     let board = tokio::task::spawn_blocking(BoardProcess::start).await.expect("a board");
     let page = Page { browser: Browser::start().await };
-    let is_long = std::env::var("BOARD_SCENARIOS").is_ok_and(|form| form == "all");
-    page.browser.open(&format!("{}{}", board.url, fragment(&CHALLENGES[0]))).await;
-    for challenge in CHALLENGES.iter().filter(|it| is_long || it.number == SHORT) {
+    let chosen: Vec<_> =
+        CHALLENGES.iter().filter(|it| runs_all_scenarios() || it.number == SHORT).collect();
+    page.browser.open(&format!("{}{}", board.url, fragment(chosen[0]))).await;
+    for challenge in chosen {
         page.solves(challenge).await;
     }
     drop(page);

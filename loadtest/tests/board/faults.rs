@@ -22,6 +22,7 @@ pub(super) async fn faults_are_injected(page: &Page) {
     page.browser.run(&race).await;
     let ready = "!document.querySelector('#lane-left .faults button').disabled";
     page.shows(ready, DEADLINE).await;
+    commands_have_their_lines(page).await;
     // In the right lane some of these may take a lock from its holder.
     page.inject(("left", "freeze"), "r1 is in state T").await;
     let answer = page.browser.run(FROZEN_AGAIN).await;
@@ -60,6 +61,23 @@ pub(super) async fn faults_are_injected(page: &Page) {
     }
     let marks = "[...document.querySelectorAll('#ticks .glyph')].map((it) => it.textContent)";
     page.shows(&format!("['↻', '✓'].every((it) => {marks}.includes(it))"), DEADLINE).await;
+}
+
+/// The panel of the right lane shows what passes, with the lines that send it.
+async fn commands_have_their_lines(page: &Page) {
+    let closed = "document.querySelector('#lane-right .commands ol').children.length === 0";
+    page.shows(closed, DEADLINE).await;
+    page.browser.run("document.querySelector('#lane-right .commands').open = true").await;
+    let shown = "document.querySelector('#lane-right .commands ol').textContent";
+    for words in [
+        "EVALSHA redisson_acquire.lua 2 lock:order:",
+        "PUBLISH redisson_lock__channel:",
+        "lua/lock/redisson_release.lua:",
+        "COMMITsrc/store/session.rs:",
+    ] {
+        page.shows(&format!("{shown}.includes('{words}')"), DEADLINE).await;
+    }
+    page.browser.run("document.querySelector('#lane-right .commands').open = false").await;
 }
 
 /// The board did not freeze that replica, so it cannot know before the next race.

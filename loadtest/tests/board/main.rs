@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use serde_json::Value;
+use tokio::sync::Mutex;
 
 use self::browser::{Browser, Screen};
 use self::faults::{a_frozen_replica_is_named, faults_are_injected};
@@ -15,14 +16,19 @@ use self::process::{BoardProcess, DEADLINE};
 mod browser;
 mod challenges;
 mod faults;
+mod ladder;
 mod page;
 mod process;
+
+/// Races of two tests at once would leave none of them enough processor time.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
 
 /// From opening the page to the first violation on the screen.
 const VIOLATION_WITHIN: Duration = Duration::from_secs(20);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_local_lock_sells_twice_within_20_s_of_opening_and_the_distributed_one_never() {
+    let _turn = ONE_AT_A_TIME.lock().await;
     let board = tokio::task::spawn_blocking(BoardProcess::start).await.expect("a board");
     let second = tokio::task::spawn_blocking(BoardProcess::start).await.expect("another board");
     assert_ne!(address(&board.url), address(&second.url), "two boards at once");

@@ -64,6 +64,10 @@ impl Page {
         let right = self.text("#lane-right .outcome").await;
         assert!(outcome.starts_with("Solved:"), "{number}: {outcome} {right}");
         assert_eq!(right, "100 orders of 100 units. Oversold: 0. Users who bought twice: 0.");
+        if challenge.solution.fenced {
+            let refused = self.text("#lane-right .fence .stale").await;
+            assert!(refused.contains(" refused after "), "{number}: {refused}");
+        }
         // The given lane has the same fault.
         let left = self.text("#lane-left .outcome").await;
         let has_all = left.starts_with("100 orders of 100 units. Oversold: 0.");

@@ -80,6 +80,11 @@ impl Drop for BoardProcess {
     }
 }
 
+/// Whether this is the long form.
+pub(super) fn runs_all_scenarios() -> bool {
+    std::env::var("BOARD_SCENARIOS").is_ok_and(|form| form == "all")
+}
+
 /// Command lines of processes that name the folder.
 fn processes_in(folder: &Path) -> Vec<String> {
     let name = folder.display().to_string();

@@ -3,7 +3,8 @@
 /** The buttons of faults by what they happen to. Those of a link also name the link. */
 const FAULTS = {
   replica: [
-    'freeze', 'thaw', 'kill', 'restart', 'freeze-holder', 'flush-redis-at-commit', 'lose-commit',
+    'freeze', 'thaw', 'kill', 'restart', 'freeze-holder', 'stand-still-past-lease',
+    'flush-redis-at-commit', 'lose-commit',
   ],
   link: ['cut', 'delay', 'half-open', 'heal'],
   redis: [

@@ -66,6 +66,8 @@ pub enum FaultAction {
     Restart,
     /// A replica stands still past its lease while its COMMIT, or its token, is on the way.
     FreezeHolder,
+    /// A replica stands still past its lease before it writes, and then gives back its lock.
+    StandStill,
     /// The next COMMIT of a replica is executed and its answer lost.
     LoseCommit,
     /// The Redis of the lock forgets all keys while a replica's COMMIT is on the way.
@@ -90,12 +92,13 @@ pub enum FaultAction {
 
 impl FaultAction {
     /// All actions, in the order in which they are offered.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 26] = [
         Self::Freeze,
         Self::Thaw,
         Self::Kill,
         Self::Restart,
         Self::FreezeHolder,
+        Self::StandStill,
         Self::LoseCommit,
         Self::FlushAtCommit,
         Self::Fail(NetworkFault::Cut, Link::Redis),
@@ -126,6 +129,7 @@ impl FaultAction {
             Self::Kill => "kill",
             Self::Restart => "restart",
             Self::FreezeHolder => "freeze-holder",
+            Self::StandStill => "stand-still-past-lease",
             Self::LoseCommit => "lose-commit",
             Self::FlushAtCommit => "flush-redis-at-commit",
             Self::Fail(fault, link) => network::name(fault, link),

@@ -11,7 +11,9 @@ use super::action::{ActionTarget, FaultAction, ProcessState};
 use super::frozen_holder::{ContenderAction, HolderFreeze};
 use super::held_commit::HeldStatement;
 use super::replicas::state_of;
-use super::{Link, at_commit, failover, network, redis, replica_name, wait_until, witness};
+use super::{
+    Link, at_commit, failover, late_holder, network, redis, replica_name, wait_until, witness,
+};
 use crate::cluster::blocking;
 use crate::deployment::Deployment;
 use crate::lock::Lock;
@@ -72,6 +74,10 @@ impl ActionContext<'_> {
             }
             FaultAction::LoseCommit => lose_commit(proxies(Link::Database)).await,
             FaultAction::FreezeHolder => self.freeze_holder(index).await,
+            FaultAction::StandStill => {
+                let victim = (self.deployment, index);
+                late_holder::stand_still_until(victim, PAST_LEASE, self.commit()).await
+            }
             FaultAction::FlushAtCommit => self.flush_at_commit(index).await,
             FaultAction::FailOverRedis => failover::fail_over(self.deployment, self.lock).await,
             _ if action.is_of_replica() => {
@@ -83,12 +89,20 @@ impl ActionContext<'_> {
         }
     }
 
+    /// The COMMIT of an order, as the lane writes it.
+    fn commit(&self) -> HeldStatement {
+        match self.guards {
+            Guards::On => HeldStatement::AnyCommit,
+            Guards::Off => HeldStatement::UnguardedCommit,
+        }
+    }
+
     /// The next purchase of the replica that is about to commit, or to show its token.
     async fn freeze_holder(&self, index: usize) -> Result<String> {
         let (statement, shown) = match (self.fenced, self.guards) {
             (true, _) => (HeldStatement::Token, ContenderAction::ComeToTheFence),
-            (_, Guards::On) => (HeldStatement::AnyCommit, ContenderAction::Wait),
-            _ => (HeldStatement::UnguardedCommit, ContenderAction::Write),
+            (_, Guards::On) => (self.commit(), ContenderAction::Wait),
+            _ => (self.commit(), ContenderAction::Write),
         };
         let has_others = self.deployment.replicas().len() > 1;
         let lapses = self.lock.is_distributed() && self.lock.family() != Family::Transaction;
@@ -98,12 +112,8 @@ impl ActionContext<'_> {
     }
 
     async fn flush_at_commit(&self, index: usize) -> Result<String> {
-        let statement = match self.guards {
-            Guards::On => HeldStatement::AnyCommit,
-            Guards::Off => HeldStatement::UnguardedCommit,
-        };
         let victim = (self.deployment, index);
-        let (locks, text) = at_commit::flush_amid(victim, self.lock, statement).await?;
+        let (locks, text) = at_commit::flush_amid(victim, self.lock, self.commit()).await?;
         witness(locks > 0 || self.lock.holds_in_redis().is_none(), text)
     }
 

@@ -9,10 +9,11 @@ use loadtest_measure::error::Result;
 use testbed::{Action, Command, Proxy, Rule, Times};
 use tokio::time::{Instant, sleep};
 
-use super::held_commit::{HeldCommit, OtherPurchases};
-use super::replicas::{stands_still, victim};
-use super::{FaultContext, Link, wait_until};
+use super::held_commit::{HeldCommit, HeldStatement, OtherPurchases};
+use super::replicas::stands_still;
+use super::{FaultContext, Link, no_witness, replica_name, wait_until};
 use crate::cluster::blocking;
+use crate::deployment::Deployment;
 
 /// Longest time for a third purchase to take the lock and write; waiters poll every 16 ms. Far
 /// shorter than the successor's lease: that must not end meanwhile.
@@ -24,16 +25,30 @@ const HOLD_PAST_LEASE: Duration = Duration::from_millis(850);
 /// The victim stands still past its lease before it writes; then it looks, stops and gives back its
 /// lock. Witness: its state in /proc, and what others wrote.
 pub(super) async fn stand_still(context: &FaultContext<'_>) -> Result<String> {
-    let replica = victim(context)?;
+    let (victim, lasts) = (context.schedule.victim, context.schedule.lasts());
+    let statement = HeldStatement::UnguardedCommit;
+    stand_still_until((context.deployment, victim), lasts, statement).await
+}
+
+/// [`stand_still`] of that replica, for that time. The statement of its successor is held.
+pub(super) async fn stand_still_until(
+    (deployment, victim): (&Deployment, usize),
+    lasts: Duration,
+    statement: HeldStatement,
+) -> Result<String> {
+    let name = replica_name(victim);
+    let replica = deployment.replicas().get(victim).cloned();
+    let replica = replica.ok_or_else(|| no_witness(format!("there is no replica {name}")))?;
     let [start, part] = ORDER_INSERT;
-    let rules = arm(context, Link::Database, || vec![Command::sql(start).containing(part)]);
+    let insert = || vec![Command::sql(start).containing(part)];
+    let rules = arm(deployment.proxies(victim, Link::Database), insert);
     wait_until("an order is held", || rules.iter().any(|rule| rule.fired() > 0)).await?;
     let frozen = replica.clone();
     blocking(move || frozen.freeze()).await?;
-    let name = context.schedule.victim_name();
-    let seen = stands_still(&name, replica.pid(), context.schedule.lasts()).await;
-    let successor = HeldCommit::of_replica(context.deployment, successor_of(context)).await;
-    let third = OtherPurchases::watch(context.deployment);
+    let seen = stands_still(&name, replica.pid(), lasts).await;
+    let next = (victim + 1) % deployment.replicas().len();
+    let successor = HeldCommit::of_statement(deployment, next, statement).await;
+    let third = OtherPurchases::watch(deployment);
     blocking(move || replica.thaw()).await?;
     rules.iter().for_each(Rule::release);
     let (seen, successor) = (seen?, successor?);
@@ -46,13 +61,15 @@ pub(super) async fn stand_still(context: &FaultContext<'_>) -> Result<String> {
 pub(super) async fn release_late(context: &FaultContext<'_>) -> Result<String> {
     // Whichever of them the lock releases with.
     let commands = || ["DEL", "EVALSHA"].map(Command::redis).into();
-    let rules = arm(context, Link::Redis, commands);
+    let (deployment, victim) = (context.deployment, context.schedule.victim);
+    let rules = arm(deployment.proxies(victim, Link::Redis), commands);
     wait_until("a release is held", || rules.iter().any(|rule| rule.fired() > 0)).await?;
     let began = Instant::now();
     rules.iter().for_each(Rule::disarm);
     sleep(HOLD_PAST_LEASE).await;
-    let successor = HeldCommit::of_replica(context.deployment, successor_of(context)).await;
-    let third = OtherPurchases::watch(context.deployment);
+    let next = (victim + 1) % deployment.replicas().len();
+    let successor = HeldCommit::of_replica(deployment, next).await;
+    let third = OtherPurchases::watch(deployment);
     let late = began.elapsed();
     rules.iter().for_each(Rule::release);
     let others = successor?.arrive_after(&third, THIRD_WRITE_TIMEOUT).await?;
@@ -60,14 +77,8 @@ pub(super) async fn release_late(context: &FaultContext<'_>) -> Result<String> {
 }
 
 /// Holds the next one of these commands on each way of the victim.
-fn arm(context: &FaultContext<'_>, link: Link, commands: impl Fn() -> Vec<Command>) -> Vec<Rule> {
-    let proxies = context.deployment.proxies(context.schedule.victim, link);
+fn arm(proxies: &[Proxy], commands: impl Fn() -> Vec<Command>) -> Vec<Rule> {
     let hold = |proxy: &Proxy, command| proxy.arm(command, Action::HoldRequest, Times::Next(1));
     let each = proxies.iter();
     each.flat_map(|proxy| commands().into_iter().map(|command| hold(proxy, command))).collect()
-}
-
-/// A replica other than the victim.
-fn successor_of(context: &FaultContext<'_>) -> usize {
-    (context.schedule.victim + 1) % context.deployment.replicas().len()
 }
