@@ -18,14 +18,15 @@ macro_rules! files {
 }
 
 /// The scripts that locks send.
-pub(crate) const SCRIPTS: [SourceFile; 29] = files![
+pub(crate) const SCRIPTS: [SourceFile; 30] = files![
+    "lua/lock/exchange_waits.lua",
     "lua/lock/expirable_acquire.lua",
     "lua/lock/expirable_available.lua",
     "lua/lock/expirable_release.lua",
     "lua/lock/expirable_renew.lua",
     "lua/lock/fair_acquire.lua",
     "lua/lock/fair_release.lua",
-    "lua/lock/inspect_key.lua",
+    "lua/lock/inspect_keys.lua",
     "lua/lock/latch_count_down.lua",
     "lua/lock/redisson_abandon.lua",
     "lua/lock/redisson_acquire.lua",
@@ -51,9 +52,10 @@ pub(crate) const SCRIPTS: [SourceFile; 29] = files![
 ];
 
 /// The files whose lines send other commands.
-const FILES: [SourceFile; 18] = files![
+const FILES: [SourceFile; 20] = files![
     "distlock/src/mysql/fence.rs",
     "distlock/src/mysql/named.rs",
+    "distlock/src/mysql/named_session.rs",
     "distlock/src/mysql/row.rs",
     "distlock/src/mysql/table_lock.rs",
     "distlock/src/mysql/table_lock_renewer.rs",
@@ -64,6 +66,7 @@ const FILES: [SourceFile; 18] = files![
     "distlock/src/redis/owner_check.rs",
     "distlock/src/redis/set_nx.rs",
     "distlock/src/redis/setnx_expire.rs",
+    "distlock/src/redis/signal/link.rs",
     "src/store/effects.rs",
     "src/store/idempotency.rs",
     "src/store/order_ids.rs",

@@ -42,7 +42,7 @@ struct ShownCommand {
 #[derive(Debug, Serialize)]
 pub(crate) struct CommandSlice {
     commands: Vec<ShownCommand>,
-    /// How many passed that are not shown, since the panel was opened.
+    /// How many passed in this race while a page asked, and are not shown.
     skipped: u64,
 }
 
@@ -94,6 +94,13 @@ impl CommandLog {
         }
     }
 
+    /// Removes the commands of the last race. Numbers go on: a page may have asked for them.
+    fn restart(&self) {
+        let mut state = self.state();
+        state.newest.clear();
+        state.skipped = 0;
+    }
+
     /// Records commands of a race whenever a page asks for them. It does not end.
     pub(crate) async fn record(
         &self,
@@ -101,8 +108,7 @@ impl CommandLog {
         lock: &str,
         race_start: Instant,
     ) -> Infallible {
-        // Numbers go on: a page may have asked for the last race.
-        self.state().newest.clear();
+        self.restart();
         let index = SourceIndex::new(lock);
         loop {
             if !self.is_wanted() {

@@ -202,10 +202,11 @@ async fn inject_fault(
 /// The query for commands.
 #[derive(Debug, Deserialize)]
 struct CommandQuery {
+    #[serde(default)]
     lane: String,
     /// The number of the first command that the page does not have.
     #[serde(default)]
-    from: u64,
+    from: String,
 }
 
 async fn show_commands(
@@ -213,7 +214,7 @@ async fn show_commands(
     Query(query): Query<CommandQuery>,
 ) -> Result<Json<CommandSlice>, BoardError> {
     let lane = index_of_lane(&query.lane)?;
-    Ok(Json(state.commands[lane].read(query.from)))
+    Ok(Json(state.commands[lane].read(query.from.parse().unwrap_or(0))))
 }
 
 fn index_of_lane(name: &str) -> Result<usize, BoardError> {
