@@ -79,7 +79,7 @@ kill-rounds: install-servers dev-binaries ## Kill replicas at random moments, 20
 up: ready ## Start a private cluster, print the addresses of page and race board; Ctrl-C ends it
 	target/demo/loadtest up --board $(ARGS)
 
-# Three minutes; `make test` runs a short form. ARGS="challenge" takes a part.
+# Six minutes; `make test` runs a short form. ARGS="challenge" takes a part.
 board-test: install-all dev-binaries ## Run every scenario of the race board in a browser
 	BOARD_SCENARIOS=all cargo test --locked -p loadtest --test board $(ARGS) \
 	  -- --nocapture --test-threads 1

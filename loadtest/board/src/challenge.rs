@@ -16,7 +16,7 @@ use serde_json::json;
 use crate::setup::LaneSetup;
 
 /// Users of each challenge.
-pub const USERS: u64 = 400;
+pub const USERS: u64 = 600;
 /// Units of each challenge.
 pub const STOCK: u64 = 100;
 /// From the begin of the race to the fault: by then purchases wait for the lock.

@@ -174,16 +174,16 @@ impl Lane {
         let lane = self.deployment().await.map_err(failed)?;
         let actions = lane.actions();
         check_state(&actions, action, replica)?;
-        let (begin, fault) = (recorder.now(), (action, replica));
+        let fault = (action, replica);
+        // A restart takes the replica down first.
+        if !action.heals() || action == FaultAction::Restart {
+            mark(recorder, fault, "begin", "").await;
+        }
         let seen = actions.carry_out(action, replica).await;
         // What was not seen to fail may be broken all the same.
         healing.extend(action.healed_by().map(|heals| (heals, replica)));
         if action.heals() {
             self.commands.disarm();
-        }
-        // A restart takes the replica down first.
-        if !action.heals() || action == FaultAction::Restart {
-            mark_at(recorder, begin, fault, ("begin", "")).await;
         }
         match seen {
             Ok(witness) => {
@@ -236,15 +236,11 @@ fn check_state(
     Err(error.with("state", state.name()).with("action", action.name()))
 }
 
-async fn mark(recorder: &Recorder, fault: (FaultAction, usize), phase: &str, detail: &str) {
-    mark_at(recorder, recorder.now(), fault, (phase, detail)).await;
-}
-
-async fn mark_at(
+async fn mark(
     recorder: &Recorder,
-    t: u64,
     (action, index): (FaultAction, usize),
-    (phase, detail): (&str, &str),
+    phase: &str,
+    detail: &str,
 ) {
     let name = if action.is_of_replica() {
         format!("{} {}", action.name(), replica_name(index))
@@ -252,7 +248,7 @@ async fn mark_at(
         action.name().to_owned()
     };
     let mark = Mark {
-        t,
+        t: recorder.now(),
         what: FAULT.into(),
         name: name.into(),
         phase: phase.to_owned().into(),

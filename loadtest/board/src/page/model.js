@@ -37,6 +37,9 @@ const CLOSES = {
   'thaw-redis': ['freeze-redis'],
   'restore-clock': ['jump-clock'],
 };
+/** Actions that are over when their witness is told. */
+const ENDS_ITSELF = ['freeze-holder', 'stand-still-past-lease'];
+ENDS_ITSELF.forEach((action) => { OPENS[action] = action; });
 const LINK_FAULTS = ['cut', 'delay', 'half-open'];
 for (const link of ['redis', 'database', 'zookeeper']) {
   const faults = LINK_FAULTS.map((fault) => `${fault}-${link}`);
@@ -188,6 +191,7 @@ class LaneModel {
     if (phase === 'begin' && OPENS[action]) {
       this.spans.push({ kind: OPENS[action], replica, from: t, to: Infinity });
     }
+    if (ENDS_ITSELF.includes(action) && phase !== 'begin') this.close([action], replica, t);
     if (phase === 'healed') this.close(CLOSES[action] ?? [], replica, t);
   }
 
