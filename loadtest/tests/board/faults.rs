@@ -22,7 +22,6 @@ pub(super) async fn faults_are_injected(page: &Page) {
     page.browser.run(&race).await;
     let ready = "!document.querySelector('#lane-left .faults button').disabled";
     page.shows(ready, DEADLINE).await;
-    commands_have_their_lines(page).await;
     // In the right lane some of these may take a lock from its holder.
     page.inject(("left", "freeze"), "r1 is in state T").await;
     let answer = page.browser.run(FROZEN_AGAIN).await;
@@ -30,14 +29,6 @@ pub(super) async fn faults_are_injected(page: &Page) {
     for (fault, seen) in [
         ("thaw", "r1 is in state"),
         ("flush-redis", "FLUSHALL removed"),
-        ("freeze-redis", "Redis is in state T"),
-        ("thaw-redis", "Redis is in state"),
-        ("jump-clock", "its clock is"),
-        ("restore-clock", "its clock is"),
-        ("half-open-redis", "and 0 bytes of answers"),
-        ("heal-redis", "accepted"),
-        ("delay-redis", "parcels took 60ms and more there"),
-        ("lose-commit", "closed instead of an answer"),
         ("kill", "has ended"),
         ("restart", "r1 was process"),
         ("cut-redis", "connections cut"),
@@ -48,9 +39,6 @@ pub(super) async fn faults_are_injected(page: &Page) {
     ] {
         page.inject(("left", fault), seen).await;
     }
-    // Redis has failed over in the right lane: nothing can happen to the old one.
-    page.inject(("right", "fail-over-redis"), "the replica is master now").await;
-    page.inject(("right", "freeze-redis"), "Freeze Redis is not possible: Redis is down.").await;
     // The log of the left lane is full of second orders.
     page.inject(("right", "heal-redis"), "accepted").await;
     page.shows("document.querySelector('#lane-right .log .fault')", DEADLINE).await;
@@ -61,6 +49,32 @@ pub(super) async fn faults_are_injected(page: &Page) {
     }
     let marks = "[...document.querySelectorAll('#ticks .glyph')].map((it) => it.textContent)";
     page.shows(&format!("['↻', '✓'].every((it) => {marks}.includes(it))"), DEADLINE).await;
+}
+
+/// Another race, with the faults of Redis and of links, and one of a COMMIT.
+pub(super) async fn servers_and_links_fail(page: &Page) {
+    let cells = "left=local,user,off,3&right=redisson,user,off,3";
+    page.browser.run(&format!("location.hash = 'seed=9&users=900&stock=900&{cells}'")).await;
+    page.shows("!document.querySelector('#lane-left .faults button').disabled", DEADLINE).await;
+    for (fault, seen) in [
+        ("lose-commit", "closed instead of an answer"),
+        ("freeze-redis", "Redis is in state T"),
+        ("thaw-redis", "Redis is in state"),
+        ("jump-clock", "its clock is"),
+        ("restore-clock", "its clock is"),
+        ("half-open-redis", "and 0 bytes of answers"),
+        ("heal-redis", "accepted"),
+        ("delay-redis", "parcels took 60ms and more there"),
+    ] {
+        page.inject(("left", fault), seen).await;
+    }
+    commands_have_their_lines(page).await;
+    // Nothing can happen to a Redis that a failover has left dead.
+    page.inject(("right", "fail-over-redis"), "the replica is master now").await;
+    page.inject(("right", "freeze-redis"), "Freeze Redis is not possible: Redis is down.").await;
+    page.has_both_verdicts().await;
+    let log = "document.querySelector('#lane-left .log').textContent";
+    page.shows(&format!("{log}.includes('Heal Redis r1: done')"), DEADLINE).await;
 }
 
 /// The panel of the right lane shows what passes, with the lines that send it.
