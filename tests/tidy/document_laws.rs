@@ -139,6 +139,8 @@ laws! {
         ("newcomer/src/a.rs", "/// ```\n/// f(); // nobody waits\n/// ```\nfn f() {}"),
         ("newcomer/src/a.rs", "//! ```no_run\n//! // For whoever\n//! # use a;\n//! ```"),
         ("newcomer/a.md", "```sh\n# Waits for\n# whoever holds it.\nrun\n```"),
+        ("newcomer/a.py", "# Waits for\n# whoever holds it.\n"),
+        ("newcomer/a.go", "// Waits for whoever holds it.\n"),
     ],
     keeps: [
         ("newcomer/src/a.rs", "fn f() { say(nobody, \"x\") } // `nobody` is a name"),

@@ -32,10 +32,14 @@ pub(crate) fn without_code(line: &str) -> String {
 }
 
 /// What begins a comment, by the end of a file's name.
-const COMMENTS: [(&str, &[&str]); 7] = [
+const COMMENTS: [(&str, &[&str]); 11] = [
     (".rs", &["///", "//!", "//"]),
     (".js", &["//"]),
+    (".mjs", &["//"]),
+    (".ts", &["//"]),
     (".java", &["//"]),
+    (".go", &["//"]),
+    (".py", &["#"]),
     (".lua", &["--"]),
     (".sql", &["--"]),
     (".sh", &["#"]),
@@ -44,11 +48,14 @@ const COMMENTS: [(&str, &[&str]); 7] = [
 
 /// What begins a comment inside a block of code, by the language after its fence. Documentation of
 /// Rust has blocks of Rust without a language, or with attributes of rustdoc.
-const BLOCK_COMMENTS: [(&str, &str); 11] = [
+const BLOCK_COMMENTS: [(&str, &str); 14] = [
     ("rust", "//"),
     ("no_run", "//"),
     ("js", "//"),
+    ("ts", "//"),
     ("java", "//"),
+    ("go", "//"),
+    ("python", "#"),
     ("sql", "--"),
     ("lua", "--"),
     ("sh", "#"),
