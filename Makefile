@@ -28,7 +28,8 @@ failpoints := seckill/failpoints,seckill/otlp
 
 .PHONY: help demo compare learn soak demo-soak inject-bugs plants kill-rounds up ready \
   board-test demo-programs test \
-  test-quick test-times test-mysql interop interop-short peers fuzz-api fuzz-api-short \
+  test-quick test-times test-mysql interop interop-short peers clients clients-test \
+  fuzz-api fuzz-api-short \
   bench bench-check bench-load bench-locks bench-mysql \
   fmt fmt-check lint features package msrv tidy deny dev-binaries unit failpoints docs book \
   check-compose \
@@ -112,7 +113,8 @@ test-times: install-all dev-binaries ## Run the tests and list the slowest thirt
 	  awk '{ sum += $$1 } END { print NR " tests, " sum " s in all" }' target/test-times.sorted; \
 	  exit $$status
 
-tests := deny unit failpoints interop-short fuzz-api-short docs check-image check-compose
+tests := deny unit failpoints interop-short clients-test fuzz-api-short docs check-image \
+  check-compose
 test: install-all fmt-check lint dev-binaries $(tests) ## Everything CI runs
 
 # Debian's mysqld 9 is fetched into target/mysql/; MYSQLD=/path/to/mysqld takes another one.
@@ -121,21 +123,32 @@ test-mysql: install-all dev-binaries ## Run the tests on MySQL instead of MariaD
 	  TESTBED_DATABASE=mysql MYSQLD="$$mysqld" \
 	  tests/in_parallel.sh --workspace --locked --lib --bins --tests $(ARGS)
 
-# Three minutes. Maven fetches Redisson and Curator. ARGS="redisson-4::" runs a part.
+# Eight minutes. Maven fetches Redisson and Curator. ARGS="redisson-4::" runs a part.
 lock-bench := -p conformance --features interop --bench locks --locked
 interop-tests := cargo test --locked -p conformance --features interop --test interop --
-interop: peers ## Meet the real Redisson and Curator on the locks that are shared with them
+client-checks := cargo test --locked -p conformance --features interop --test conformance --
+interop: peers clients ## Meet Redisson, Curator and the clients of other languages on shared locks
 	$(interop-tests) --nocapture $(ARGS)
+	$(if $(ARGS),,$(client-checks) client-)
 
 # What is timed is not alone then, and contested locks are taken less often.
-interop-short: peers
-	INTEROP_REDISSON=3200 INTEROP_CURATOR=640 $(interop-tests) --test-threads 3
+interop-short: peers clients
+	INTEROP_REDISSON=3200 INTEROP_CURATOR=640 INTEROP_LANGUAGES=4000 \
+	  $(interop-tests) --test-threads 3
 	cargo test $(lock-bench) -- --smoke
 
 peers:
 	@deploy/install-servers.sh --for-interop
 	mvn -q -B -f conformance/interop/pom.xml compile
 	mvn -q -B -f conformance/interop/pom.xml compile -P redisson-3
+
+clients:
+	@deploy/install-servers.sh --for-interop
+	clients/prepare.sh
+
+# Half a minute: the three wait for servers and leases most of the time, so they run together.
+clients-test: clients ## Run the tests of the clients for Python, Go and Node
+	clients/test.sh $(ARGS)
 
 # An hour: 1,000 examples an operation in each of six ways. WAYS="direct-user" takes one of them.
 fuzz-api: install-all dev-binaries ## Send generated requests and compare answers with /openapi.json

@@ -1,0 +1,380 @@
+package distlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+)
+
+const limit = 10 * time.Second
+
+var address string
+
+// TestMain starts a private Redis for all tests. Debian's redis-check-rdb is the same program under
+// another name.
+func TestMain(m *testing.M) {
+	program, err := exec.LookPath("redis-server")
+	if err != nil {
+		program, err = exec.LookPath("redis-check-rdb")
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "missing: redis-server; apt-get install redis-tools brings it")
+		os.Exit(1)
+	}
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		panic(err)
+	}
+	address = free.Addr().String()
+	_, port, _ := net.SplitHostPort(address)
+	_ = free.Close()
+	folder, err := os.MkdirTemp("", "distlock-go")
+	if err != nil {
+		panic(err)
+	}
+	server := exec.Cmd{
+		Path: program,
+		Args: []string{"redis-server", "--port", port, "--save", "", "--dir", folder},
+	}
+	if err := server.Start(); err != nil {
+		panic(err)
+	}
+	code := m.Run()
+	_ = server.Process.Kill()
+	_ = server.Wait()
+	_ = os.RemoveAll(folder)
+	os.Exit(code)
+}
+
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(limit); !holds(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %s: %s", limit, what)
+		}
+	}
+}
+
+// process is what another process is, as far as the server can see.
+func process(t *testing.T, options Options) (*redis.Client, *Locks) {
+	t.Helper()
+	client := redis.NewClient(&redis.Options{Addr: address})
+	eventually(t, "Redis answers", func() bool { return client.Ping(t.Context()).Err() == nil })
+	locks, err := New(client, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = locks.Close(); _ = client.Close() })
+	return client, locks
+}
+
+func freshName() string { return "lock:test:" + uuid.NewString() }
+
+func take(t *testing.T, locks *Locks, name string, options LockOptions) *Guard {
+	t.Helper()
+	guard, err := locks.Lock(t.Context(), name, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return guard
+}
+
+func assertRelease(t *testing.T, guard *Guard, expected Release) {
+	t.Helper()
+	if outcome, err := guard.Release(context.Background()); err != nil || outcome != expected {
+		t.Fatalf("released: %v, %v; expected %v", outcome, err, expected)
+	}
+}
+
+func assertBusy(t *testing.T, locks *Locks, name string) {
+	t.Helper()
+	if guard, err := locks.TryLock(t.Context(), name, LockOptions{}); guard != nil || err != nil {
+		t.Fatalf("the lock must be held: %v, %v", guard, err)
+	}
+}
+
+func waiters(t *testing.T, client *redis.Client, name string) int64 {
+	t.Helper()
+	channel := prefixed("redisson_lock__channel", name)
+	counted, err := client.PubSubNumSub(context.Background(), channel).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return counted[channel]
+}
+
+func TestTheScriptsEqualTheOnesOfTheTree(t *testing.T) {
+	texts := map[string]string{
+		"redisson_acquire": acquireText, "redisson_release": releaseText,
+		"redisson_abandon": abandonText, "renew": renewText,
+	}
+	for name, text := range texts {
+		file, err := os.ReadFile(filepath.Join("..", "..", "lua", "lock", name+".lua"))
+		if errors.Is(err, os.ErrNotExist) {
+			t.Skip("the module is outside of its tree")
+		}
+		if err != nil || string(file) != text {
+			t.Fatalf("%s differs: run go generate (%v)", name, err)
+		}
+	}
+}
+
+func TestASecondOwnerWaitsUntilTheFirstOneReleases(t *testing.T) {
+	client, locks := process(t, Options{})
+	_, others := process(t, Options{})
+	name := freshName()
+	first := take(t, locks, name, LockOptions{})
+	assertBusy(t, others, name)
+	taken := make(chan *Guard)
+	go func() {
+		guard, err := others.Lock(context.Background(), name, LockOptions{Wait: limit})
+		if err != nil {
+			t.Error(err)
+		}
+		taken <- guard
+	}()
+	eventually(t, "the waiter waits", func() bool { return waiters(t, client, name) == 1 })
+	begun := time.Now()
+	assertRelease(t, first, Released)
+	second := <-taken
+	if took := time.Since(begun); took > 500*time.Millisecond {
+		t.Fatalf("the message did not wake it: %s", took)
+	}
+	assertBusy(t, locks, name)
+	assertRelease(t, second, Released)
+	assertRelease(t, second, Released)
+}
+
+func TestGoroutinesEnterOneAtATime(t *testing.T) {
+	_, locks := process(t, Options{})
+	name, counted := freshName(), 0
+	var tasks sync.WaitGroup
+	for range 8 {
+		tasks.Add(1)
+		go func() {
+			defer tasks.Done()
+			for range 25 {
+				guard, err := locks.Lock(context.Background(), name, LockOptions{Wait: limit})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				// The race detector sees it if two are inside.
+				counted++
+				_, _ = guard.Release(context.Background())
+			}
+		}()
+	}
+	tasks.Wait()
+	if counted != 200 {
+		t.Fatalf("increments were lost: %d", counted)
+	}
+}
+
+func TestAWaitThatIsOverTimesOut(t *testing.T) {
+	_, locks := process(t, Options{})
+	_, others := process(t, Options{})
+	name := freshName()
+	held := take(t, locks, name, LockOptions{})
+	for _, waiting := range []*Locks{locks, others} {
+		begun := time.Now()
+		_, err := waiting.Lock(t.Context(), name, LockOptions{Wait: 300 * time.Millisecond})
+		if took := time.Since(begun); !errors.Is(err, ErrTimedOut) || took < 250*time.Millisecond {
+			t.Fatalf("%v after %s", err, took)
+		}
+	}
+	assertRelease(t, held, Released)
+}
+
+func TestTheOwnerEntersAgainAndItsLastReleaseFrees(t *testing.T) {
+	client, locks := process(t, Options{})
+	name := freshName()
+	outer := take(t, locks, name, LockOptions{})
+	inner := take(t, locks, name, LockOptions{Owner: outer.Owner()})
+	if holds := client.HGet(t.Context(), name, outer.Owner().String()).Val(); holds != "2" {
+		t.Fatalf("%s holds", holds)
+	}
+	assertRelease(t, outer, Released)
+	assertBusy(t, locks, name)
+	assertRelease(t, inner, Released)
+	again := take(t, locks, name, LockOptions{})
+	_, err := locks.Lock(t.Context(), name, LockOptions{Owner: outer.Owner()})
+	if !errors.Is(err, ErrLost) {
+		t.Fatal(err)
+	}
+	assertRelease(t, again, Released)
+}
+
+func TestARenewedLeaseLastsAndOneWithoutRenewalEnds(t *testing.T) {
+	_, locks := process(t, Options{})
+	name := freshName()
+	lease := 900 * time.Millisecond
+	renewed := take(t, locks, name, LockOptions{Lease: lease})
+	fixed := take(t, locks, name+":fixed", LockOptions{Lease: lease, NoRenewal: true})
+	ctx, cancel := fixed.Context(t.Context())
+	defer cancel()
+	<-ctx.Done()
+	if !errors.Is(context.Cause(ctx), ErrLost) || fixed.Cause() != Expired {
+		t.Fatal(context.Cause(ctx), fixed.Cause())
+	}
+	next := take(t, locks, name+":fixed", LockOptions{Wait: limit})
+	end := renewed.ValidUntil().Add(2 * time.Second)
+	eventually(t, "it is renewed", func() bool { return renewed.ValidUntil().After(end) })
+	if renewed.IsLost() {
+		t.Fatal("a renewed lock is lost")
+	}
+	assertBusy(t, locks, name)
+	assertRelease(t, fixed, HeldByOther)
+	assertRelease(t, next, Released)
+	assertRelease(t, renewed, Released)
+}
+
+func TestALockThatIsRemovedIsLost(t *testing.T) {
+	client, locks := process(t, Options{})
+	name := freshName()
+	guard := take(t, locks, name, LockOptions{Lease: 1500 * time.Millisecond})
+	client.Del(t.Context(), name)
+	select {
+	case <-guard.Lost():
+	case <-time.After(limit):
+		t.Fatal("the loss is not reported")
+	}
+	if guard.Cause() != Taken {
+		t.Fatal(guard.Cause())
+	}
+	assertRelease(t, guard, Gone)
+}
+
+func TestAWaiterWhoseContextEndsLeavesNeitherHoldNorSubscription(t *testing.T) {
+	client, locks := process(t, Options{})
+	_, others := process(t, Options{})
+	name := freshName()
+	held := take(t, locks, name, LockOptions{})
+	ctx, cancel := context.WithCancel(t.Context())
+	failed := make(chan error)
+	go func() {
+		_, err := others.Lock(ctx, name, LockOptions{Wait: limit})
+		failed <- err
+	}()
+	eventually(t, "the waiter waits", func() bool { return waiters(t, client, name) == 1 })
+	cancel()
+	if err := <-failed; !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	assertRelease(t, held, Released)
+	others.Flush()
+	if client.Exists(t.Context(), name).Val() != 0 {
+		t.Fatal("a hold is left")
+	}
+	eventually(t, "no subscription is left", func() bool { return waiters(t, client, name) == 0 })
+}
+
+func TestAnAcquisitionWhoseContextEndsAtAnyTimeHoldsNothing(t *testing.T) {
+	client, locks := process(t, Options{})
+	ends, takes := 0, 0
+	for after := time.Duration(0); takes < 20 && after < time.Second; after += 5 * time.Microsecond {
+		name := freshName()
+		ctx, cancel := context.WithTimeout(context.Background(), after)
+		guard, err := locks.Lock(ctx, name, LockOptions{})
+		cancel()
+		switch {
+		case err == nil:
+			takes++
+			assertRelease(t, guard, Released)
+		case errors.Is(err, context.DeadlineExceeded):
+			ends++
+		default:
+			t.Fatal(err)
+		}
+		locks.Flush()
+		if client.Exists(context.Background(), name).Val() != 0 {
+			t.Fatalf("a hold is left of a context that ended after %s", after)
+		}
+	}
+	if ends == 0 || takes == 0 {
+		t.Fatalf("%d contexts ended, %d locks were taken", ends, takes)
+	}
+}
+
+func TestALostMessageCostsASecondAtMost(t *testing.T) {
+	client, locks := process(t, Options{})
+	_, others := process(t, Options{})
+	name := freshName()
+	take(t, locks, name, LockOptions{})
+	taken := make(chan *Guard)
+	go func() {
+		guard, _ := others.Lock(context.Background(), name, LockOptions{Wait: limit})
+		taken <- guard
+	}()
+	eventually(t, "the waiter waits", func() bool { return waiters(t, client, name) == 1 })
+	begun := time.Now()
+	client.Del(t.Context(), name)
+	assertRelease(t, <-taken, Released)
+	if took := time.Since(begun); took > 3*time.Second {
+		t.Fatalf("it waited for %s", took)
+	}
+}
+
+func TestAKeyThatIsNoLockIsRefusedAndStays(t *testing.T) {
+	client, locks := process(t, Options{})
+	name := freshName()
+	client.Set(t.Context(), name, "3", 0)
+	if _, err := locks.Lock(t.Context(), name, LockOptions{}); !errors.Is(err, ErrHeldByOtherKind) {
+		t.Fatal(err)
+	}
+	if client.Get(t.Context(), name).Val() != "3" {
+		t.Fatal("the key has changed")
+	}
+}
+
+type counter struct{ last uint64 }
+
+func (c *counter) Next(context.Context, string) (uint64, error) {
+	c.last++
+	return c.last, nil
+}
+
+func TestAllHoldsOfAnOwnerHaveOneTokenAndEachOwnerAHigherOne(t *testing.T) {
+	_, locks := process(t, Options{TokenIssuer: &counter{}})
+	name := freshName()
+	outer := take(t, locks, name, LockOptions{Fenced: true})
+	inner := take(t, locks, name, LockOptions{Fenced: true, Owner: outer.Owner()})
+	for _, guard := range []*Guard{outer, inner} {
+		if token, ok := guard.Token(); token != 1 || !ok {
+			t.Fatal(token, ok)
+		}
+		assertRelease(t, guard, Released)
+	}
+	later := take(t, locks, name, LockOptions{Fenced: true})
+	if token, _ := later.Token(); token != 2 {
+		t.Fatal(token)
+	}
+	assertRelease(t, later, Released)
+}
+
+func TestBadRequestsAreRefusedBeforeTheServerIsAsked(t *testing.T) {
+	_, locks := process(t, Options{})
+	name := freshName()
+	owner := take(t, locks, name, LockOptions{}).Owner()
+	bad := []LockOptions{
+		{Lease: time.Millisecond}, {Wait: -1}, {Owner: owner}, {Fenced: true},
+	}
+	for _, options := range bad {
+		if _, err := locks.Lock(t.Context(), name+":other", options); !errors.Is(err, ErrBadRequest) {
+			t.Fatalf("%+v: %v", options, err)
+		}
+	}
+	if _, err := New(redis.NewClusterClient(&redis.ClusterOptions{}), Options{}); err == nil {
+		t.Fatal("a cluster is accepted")
+	}
+}

@@ -1,0 +1,37 @@
+import { ErrorReply } from '@redis/client';
+
+/** Another owner held the lock until the wait was over. */
+export class LockTimeoutError extends Error {
+  override name = 'LockTimeoutError';
+}
+
+/** The lock ended without a release. Its owner cannot rely on it or enter it again. */
+export class LockLostError extends Error {
+  override name = 'LockLostError';
+}
+
+/** The key is no lock of the kind `redisson`. */
+export class HeldByOtherKindError extends Error {
+  override name = 'HeldByOtherKindError';
+}
+
+/** Redis did not answer in time. */
+export class NoAnswerError extends Error {
+  override name = 'NoAnswerError';
+}
+
+/** Whether the server may have acted: it did not answer with an error. */
+export function isUnanswered(error: unknown): boolean {
+  const answers = [ErrorReply, LockLostError, HeldByOtherKindError];
+  return !answers.some((answer) => error instanceof answer);
+}
+
+/** What an error of a script means; the error itself if it is none of a lock. */
+export function scriptError(error: unknown): unknown {
+  if (!(error instanceof ErrorReply)) return error;
+  if (error.message.startsWith('LOST')) return new LockLostError(error.message, { cause: error });
+  if (error.message.includes('WRONGTYPE')) {
+    return new HeldByOtherKindError(error.message, { cause: error });
+  }
+  return error;
+}

@@ -1,0 +1,276 @@
+import assert from 'node:assert/strict';
+import { spawn, type ChildProcess } from 'node:child_process';
+import { randomUUID } from 'node:crypto';
+import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { createServer, type AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { delimiter, join } from 'node:path';
+import { after, before, test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { createClient } from '@redis/client';
+import {
+  HeldByOtherKindError,
+  LockLostError,
+  LockTimeoutError,
+  Locks,
+  type LocksOptions,
+} from '../src/index.js';
+
+const LIMIT = 10_000;
+let port = 0;
+let server: ChildProcess;
+let folder: string;
+
+// A private Redis. Debian's `redis-check-rdb` is the same program under another name.
+before(async () => {
+  const folders = (process.env.PATH ?? '').split(delimiter);
+  const names = ['redis-server', 'redis-check-rdb'];
+  const places = names.flatMap((name) => folders.map((place) => join(place, name)));
+  const program = places.find((place) => existsSync(place));
+  assert(program, 'missing: redis-server; apt-get install redis-tools brings it');
+  port = await new Promise((resolve) => {
+    const free = createServer().listen(0, '127.0.0.1', () => {
+      const found = (free.address() as AddressInfo).port;
+      free.close(() => resolve(found));
+    });
+  });
+  folder = mkdtempSync(join(tmpdir(), 'distlock-node-'));
+  const words = ['--port', String(port), '--save', '', '--dir', folder];
+  server = spawn(program, words, { argv0: 'redis-server', stdio: 'ignore' });
+});
+
+after(() => {
+  server.kill('SIGKILL');
+  rmSync(folder, { recursive: true });
+});
+
+type Client = Awaited<ReturnType<typeof connected>>;
+
+async function connected() {
+  const client = createClient({ url: `redis://127.0.0.1:${port}` });
+  client.on('error', () => {});
+  await client.connect();
+  return client;
+}
+
+/** Runs with what two processes are, as far as the server can see. */
+async function withTwo(
+  options: LocksOptions,
+  run: (locks: Locks, others: Locks, client: Client) => Promise<void>,
+): Promise<void> {
+  const clients = [await connected(), await connected()] as const;
+  const [locks, others] = clients.map((client) => new Locks(client, options)) as [Locks, Locks];
+  try {
+    await run(locks, others, clients[0]);
+  } finally {
+    await Promise.all([locks.close(), others.close()]);
+    for (const client of clients) client.destroy();
+  }
+}
+
+const freshName = (): string => `lock:test:${randomUUID()}`;
+
+async function eventually(what: string, holds: () => Promise<boolean> | boolean): Promise<void> {
+  for (const deadline = performance.now() + LIMIT; !(await holds()); await sleep(5)) {
+    assert(performance.now() < deadline, `not within ${LIMIT} ms: ${what}`);
+  }
+}
+
+async function waiters(client: Client, name: string): Promise<number> {
+  const channel = `redisson_lock__channel:{${name}}`;
+  return Number((await client.pubSubNumSub([channel]))[channel]);
+}
+
+test('a second owner waits until the first one releases', () =>
+  withTwo({}, async (locks, others, client) => {
+    const name = freshName();
+    const first = await locks.lock(name);
+    assert.equal(await others.tryLock(name), undefined);
+    const waiting = others.lock(name, { wait: LIMIT });
+    await eventually('the waiter waits', async () => (await waiters(client, name)) === 1);
+    const begun = performance.now();
+    assert.equal(await first.release(), 'released');
+    const second = await waiting;
+    assert(performance.now() - begun < 500, 'the message did not wake it');
+    assert.equal(await locks.tryLock(name), undefined);
+    assert.equal(await second.release(), 'released');
+    assert.equal(await second.release(), 'released', 'a second release is the first');
+  }));
+
+test('tasks of one process enter one at a time', () =>
+  withTwo({}, async (locks) => {
+    const name = freshName();
+    let counted = 0;
+    const enter = async (): Promise<void> => {
+      for (let round = 0; round < 25; round += 1) {
+        await locks.using(name, { wait: LIMIT }, async () => {
+          const seen = counted;
+          await sleep(0);
+          counted = seen + 1;
+        });
+      }
+    };
+    await Promise.all([enter(), enter(), enter(), enter()]);
+    assert.equal(counted, 100);
+  }));
+
+test('a wait that is over rejects with a timeout', () =>
+  withTwo({}, async (locks, others) => {
+    const name = freshName();
+    const held = await locks.lock(name);
+    const begun = performance.now();
+    const waits = [locks, locks, others].map((waiting) => waiting.lock(name, { wait: 300 }));
+    await Promise.all(waits.map((wait) => assert.rejects(wait, LockTimeoutError)));
+    const took = performance.now() - begun;
+    assert(took > 250 && took < 5000, `${took} ms`);
+    await held.release();
+  }));
+
+test('the owner enters again and its last release frees', () =>
+  withTwo({}, async (locks, others, client) => {
+    const name = freshName();
+    const outer = await locks.lock(name);
+    const inner = await locks.lock(name, { owner: outer.owner });
+    assert.equal(await client.hGet(name, outer.owner.text), '2');
+    assert.equal(await outer.release(), 'released');
+    assert.equal(await others.tryLock(name), undefined);
+    assert.equal(await inner.release(), 'released');
+    const next = await others.lock(name);
+    await assert.rejects(locks.lock(name, { owner: outer.owner }), LockLostError);
+    await next.release();
+  }));
+
+test('a renewed lease lasts and one that is not renewed ends', () =>
+  withTwo({}, async (locks, others) => {
+    const name = freshName();
+    const renewed = await locks.lock(name, { lease: 900 });
+    const fixed = await locks.lock(`${name}:fixed`, { lease: 900, renew: false });
+    await eventually('the loss is signalled', () => fixed.signal.aborted);
+    assert.equal(fixed.lossCause, 'expired');
+    assert(fixed.signal.reason instanceof LockLostError);
+    const next = await others.lock(`${name}:fixed`, { wait: LIMIT });
+    const end = renewed.validUntil + 2000;
+    await eventually('it is renewed', () => renewed.validUntil > end);
+    assert(!renewed.isLost);
+    assert.equal(await others.tryLock(name), undefined);
+    assert.equal(await fixed.release(), 'held_by_other');
+    assert.equal(await next.release(), 'released');
+    assert.equal(await renewed.release(), 'released');
+  }));
+
+test('a lock that is removed is lost and its work is told', () =>
+  withTwo({}, async (locks, _, client) => {
+    const name = freshName();
+    const work = locks.using(name, { lease: 1500 }, async (guard) => {
+      await client.del(name);
+      await eventually('the loss is signalled', () => guard.signal.aborted);
+      assert.equal(guard.lossCause, 'taken');
+    });
+    await assert.rejects(work, LockLostError);
+  }));
+
+test('a waiter that is aborted leaves neither hold nor subscription', () =>
+  withTwo({}, async (locks, others, client) => {
+    const name = freshName();
+    const held = await locks.lock(name);
+    const controller = new AbortController();
+    const options = { wait: LIMIT, signal: controller.signal };
+    // The first waits at the server, the second for its turn in the process.
+    const waits = [others.lock(name, options), others.lock(name, options)];
+    await eventually('the waiter waits', async () => (await waiters(client, name)) === 1);
+    controller.abort();
+    await Promise.all(waits.map((wait) => assert.rejects(wait, { name: 'AbortError' })));
+    await held.release();
+    await others.flush();
+    assert.equal(await client.exists(name), 0);
+    await eventually('no subscription is left', async () => (await waiters(client, name)) === 0);
+    await (await others.lock(name)).release();
+  }));
+
+test('an acquisition that is aborted at any step holds nothing', () =>
+  withTwo({}, async (locks, others, client) => {
+    let [aborted, taken] = [0, 0];
+    for (let steps = 0; taken < 20 && steps < 2000; steps += 1) {
+      const name = freshName();
+      const controller = new AbortController();
+      const taking = locks.lock(name, { signal: controller.signal });
+      const outcome = taking.then(
+        (guard) => guard.release().then(() => true),
+        () => false,
+      );
+      // Steps of the microtask queue first, then of the event loop.
+      for (let step = 0; step < steps; step += 1) await (step < 20 ? undefined : sleep(0));
+      controller.abort();
+      if (await outcome) taken += 1;
+      else aborted += 1;
+      await locks.flush();
+      assert.equal(await client.exists(name), 0, `after ${steps} steps`);
+    }
+    assert(aborted > 0 && taken > 0, `${aborted} aborted, ${taken} taken`);
+  }));
+
+test('a lost message costs a second at most', () =>
+  withTwo({}, async (locks, others, client) => {
+    const name = freshName();
+    await locks.lock(name);
+    const waiting = others.lock(name, { wait: LIMIT });
+    await eventually('the waiter waits', async () => (await waiters(client, name)) === 1);
+    const begun = performance.now();
+    await client.del(name);
+    await (await waiting).release();
+    assert(performance.now() - begun < 3000);
+  }));
+
+test('a waiter outlives its lost connection for messages', () =>
+  withTwo({}, async (locks, others, client) => {
+    const name = freshName();
+    const held = await locks.lock(name);
+    const waiting = others.lock(name, { wait: LIMIT });
+    await eventually('the waiter waits', async () => (await waiters(client, name)) === 1);
+    await client.sendCommand(['CLIENT', 'KILL', 'TYPE', 'pubsub']);
+    await eventually('it subscribes again', async () => (await waiters(client, name)) === 1);
+    await held.release();
+    await (await waiting).release();
+  }));
+
+test('a key that is no lock is refused and stays', () =>
+  withTwo({}, async (locks, _, client) => {
+    const name = freshName();
+    await client.set(name, '3');
+    await assert.rejects(locks.lock(name), HeldByOtherKindError);
+    assert.equal(await client.get(name), '3');
+  }));
+
+test('all holds of an owner have one token and each owner a higher one', () => {
+  let last = 0n;
+  const tokenIssuer = { next: async () => ++last };
+  return withTwo({ tokenIssuer }, async (locks) => {
+    const name = freshName();
+    const outer = await locks.lock(name, { fenced: true });
+    const inner = await locks.lock(name, { fenced: true, owner: outer.owner });
+    assert.deepEqual([outer.token, inner.token], [1n, 1n]);
+    await Promise.all([outer.release(), inner.release()]);
+    const later = await locks.lock(name, { fenced: true });
+    assert.equal(later.token, 2n);
+    await later.release();
+  });
+});
+
+test('bad requests are refused before the server is asked', () =>
+  withTwo({}, async (locks) => {
+    const name = freshName();
+    const { owner } = await locks.lock(name);
+    const bad = [{ lease: 1 }, { wait: -1 }, { owner }, { fenced: true }];
+    for (const options of bad) {
+      await assert.rejects(locks.lock(`${name}:other`, options), RangeError);
+    }
+    await assert.rejects(locks.lock(''), RangeError);
+  }));
+
+test('the scripts of the package equal those of the tree', () => {
+  for (const name of ['redisson_acquire', 'redisson_release', 'redisson_abandon', 'renew']) {
+    const packed = new URL(`../lua/${name}.lua`, import.meta.url);
+    const kept = new URL(`../../../../lua/lock/${name}.lua`, import.meta.url);
+    assert.equal(readFileSync(packed, 'utf8'), readFileSync(kept, 'utf8'), name);
+  }
+});

@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+#
+# Installs the libraries of the clients and builds their contenders, for `make interop` and
+# `make clients-test`.
+#
+#   prepare.sh [LANGUAGE...]    python, go, node: all three if none is named
+#
+# Python's libraries are in target/clients/python/, the contender of Go in target/clients/go/, and
+# Node's in clients/node/. What is there and fits is kept.
+#
+# Exit codes: 0 all is there, 2 a runtime is missing or something could not be installed.
+set -eu -o pipefail
+
+clients=$(cd "$(dirname "$0")" && pwd)
+built=$(dirname "$clients")/target/clients
+
+die() {
+    echo "clients: $*" >&2
+    exit 2
+}
+
+prepare_python() {
+    local venv=$built/python wanted=$clients/python/requirements.txt
+    ! cmp -s "$wanted" "$venv/installed.txt" || return 0
+    python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null ||
+        die "missing: Python 3.11 or later"
+    rm -rf "$venv"
+    python3 -m venv "$venv" >/dev/null || die "missing: Python's venv; apt: python3-venv"
+    "$venv/bin/pip" install --quiet --disable-pip-version-check --requirement "$wanted" ||
+        die "pip could not install the libraries of the client for Python"
+    # As an editable installation, without what builds packages.
+    echo "$clients/python/src" >"$(echo "$venv"/lib/python3*/site-packages)/distlock.pth"
+    cp "$wanted" "$venv/installed.txt"
+}
+
+prepare_go() {
+    command -v go >/dev/null || die "missing: Go 1.24 or later"
+    go version | awk '{ split(substr($3, 3), v, "."); exit !(v[1] > 1 || v[2] >= 24) }' ||
+        die "missing: Go 1.24 or later; this is $(go version)"
+    mkdir -p "$built/go"
+    (cd "$clients/go/contender" && go build -o "$built/go/contender" .) ||
+        die "go could not build the contender"
+}
+
+prepare_node() {
+    command -v node >/dev/null && command -v npm >/dev/null ||
+        die "missing: Node 20 or later with npm"
+    node -e 'process.exit(Number(process.versions.node.split(".")[0] < 20))' ||
+        die "missing: Node 20 or later; this is $(node --version)"
+    cd "$clients/node"
+    if ! cmp -s package-lock.json node_modules/installed.json; then
+        npm ci --silent --no-audit --no-fund || die "npm could not install the client's libraries"
+        cp package-lock.json node_modules/installed.json
+    fi
+    npm run --silent build || die "the client for Node could not be built"
+}
+
+for language in ${*:-python go node}; do
+    "prepare_$language"
+done

@@ -1,0 +1,108 @@
+"""Locks for threads: those of asyncio, on an event loop in a thread of its own."""
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from redis.asyncio import Redis
+
+from distlock import aio
+from distlock.guard import Guard as AsyncGuard
+from distlock.guard import LossCause, Owner, Release
+
+T = TypeVar("T")
+
+
+class Guard:
+    """A held lock. `with` releases it, and raises `LockLost` if it was lost meanwhile."""
+
+    def __init__(self, guard: AsyncGuard, locks: "Locks") -> None:
+        self._guard = guard
+        self._locks = locks
+
+    @property
+    def owner(self) -> Owner:
+        """For re-entry."""
+        return self._guard.owner
+
+    @property
+    def token(self) -> int | None:
+        """The fencing token, if one was asked for."""
+        return self._guard.token
+
+    @property
+    def valid_until(self) -> float:
+        """By `time.monotonic()`."""
+        return self._guard.valid_until
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the lock is lost. Check it before each step that must not happen twice."""
+        return self._guard.is_lost
+
+    def wait_lost(self, timeout: float) -> LossCause | None:
+        """Returns when the lock is lost; None if it is not within that time."""
+
+        async def wait() -> LossCause | None:
+            try:
+                async with asyncio.timeout(timeout):
+                    return await self._guard.lost()
+            except TimeoutError:
+                return None
+
+        return self._locks._run(wait())
+
+    def release(self) -> Release:
+        """Releases this hold, once. The last hold of the owner frees the lock."""
+        return self._locks._run(self._guard.release())
+
+    def __enter__(self) -> "Guard":
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._locks._run(self._guard.__aexit__(*error))
+
+
+class Locks:
+    """Locks in the Redis of that address. A process that forks makes them after the fork."""
+
+    def __init__(self, url: str, *, redis: dict[str, Any] | None = None, **options: Any) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True, name="distlock")
+        self._thread.start()
+        self._client = Redis.from_url(url, **(redis or {}))
+        self._locks = aio.Locks(self._client, **options)
+
+    def lock(self, name: str, **options: Any) -> Guard:
+        """Takes the lock, or raises `LockTimeout`. `distlock.aio.Locks.lock` has the options."""
+
+        async def lock() -> AsyncGuard:
+            return await self._locks.lock(name, **options)
+
+        return Guard(self._run(lock()), self)
+
+    def try_lock(self, name: str, **options: Any) -> Guard | None:
+        """Takes the lock if it is free; else returns None."""
+        guard = self._run(self._locks.try_lock(name, **options))
+        return None if guard is None else Guard(guard, self)
+
+    def close(self) -> None:
+        """Ends the thread. Locks that are still held end with their leases."""
+
+        async def close() -> None:
+            await self._locks.close()
+            await self._client.aclose()
+
+        self._run(close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            # KeyboardInterrupt, for one: what is waited for must not be taken later.
+            future.cancel()
+            raise

@@ -1,0 +1,229 @@
+"""Locks of asyncio on a real Redis."""
+
+import asyncio
+import time
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+from redis.asyncio import Redis
+
+from distlock import HeldByOtherKind, LockLost, LockTimeout, LossCause, Release
+from distlock.aio import Locks
+
+LIMIT = 10.0
+
+
+@asynccontextmanager
+async def locks_on(url: str, **options: object) -> AsyncIterator[tuple[Redis, Locks]]:
+    async with Redis.from_url(url, decode_responses=True) as client:
+        locks = Locks(client, **options)
+        yield client, locks
+        await locks.close()
+
+
+def run(test: Callable[[Redis, Locks, str], Awaitable[None]], url: str, **options: object) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(60), locks_on(url, **options) as (client, locks):
+            await test(client, locks, f"lock:test:{uuid.uuid4()}")
+
+    asyncio.run(main())
+
+
+async def eventually(holds: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(LIMIT):
+        while not await holds():
+            await asyncio.sleep(0.005)
+
+
+async def waiters(client: Redis, name: str) -> int:
+    return (await client.pubsub_numsub(f"redisson_lock__channel:{{{name}}}"))[0][1]
+
+
+def test_a_second_owner_waits_until_the_first_one_releases(server: str) -> None:
+    async def test(client: Redis, locks: Locks, name: str) -> None:
+        async with locks_on(server) as (_, others):
+            first = await locks.lock(name)
+            assert await others.try_lock(name) is None
+            waiting = asyncio.ensure_future(others.lock(name, wait=LIMIT))
+            await eventually(lambda: is_waited_for(client, name))
+            begun = time.monotonic()
+            assert await first.release() is Release.RELEASED
+            second = await waiting
+            assert time.monotonic() - begun < 0.5, "it was not woken by the message"
+            assert await locks.try_lock(name) is None
+            assert await second.release() is Release.RELEASED
+            assert await second.release() is Release.RELEASED, "a second release is the first"
+
+    run(test, server)
+
+
+async def is_waited_for(client: Redis, name: str) -> bool:
+    return await waiters(client, name) == 1
+
+
+def test_a_wait_that_is_over_raises_a_timeout(server: str) -> None:
+    async def test(_: Redis, locks: Locks, name: str) -> None:
+        async with locks.lock(name):
+            begun = time.monotonic()
+            with pytest.raises(LockTimeout):
+                await locks.lock(name, wait=0.3)
+            assert 0.25 < time.monotonic() - begun < 5
+
+    run(test, server)
+
+
+def test_the_owner_enters_again_and_its_last_release_frees(server: str) -> None:
+    async def test(client: Redis, locks: Locks, name: str) -> None:
+        outer = await locks.lock(name)
+        inner = await locks.lock(name, owner=outer.owner)
+        assert await client.hgetall(name) == {outer.owner.text: "2"}
+        assert await outer.release() is Release.RELEASED
+        assert await locks.try_lock(name) is None
+        assert await inner.release() is Release.RELEASED
+        async with locks.lock(name):
+            with pytest.raises(LockLost):
+                await locks.lock(name, owner=outer.owner)
+
+    run(test, server)
+
+
+def test_a_renewed_lease_lasts_and_one_that_is_not_renewed_ends(server: str) -> None:
+    async def test(client: Redis, locks: Locks, name: str) -> None:
+        renewed = await locks.lock(name, lease=0.9)
+        fixed = await locks.lock(f"{name}:fixed", lease=0.9, renew=False)
+        assert await fixed.lost() is LossCause.EXPIRED
+        assert await locks.lock(f"{name}:fixed", wait=LIMIT)
+        begun = renewed.valid_until
+        await eventually(lambda: renewed_beyond(renewed, begun + 2))
+        assert not renewed.is_lost and await locks.try_lock(name) is None
+        assert await fixed.release() is Release.HELD_BY_OTHER
+        assert await renewed.release() is Release.RELEASED
+
+    run(test, server)
+
+
+async def renewed_beyond(guard: object, end: float) -> bool:
+    return guard.valid_until > end
+
+
+def test_a_lock_that_is_removed_is_lost_and_its_context_says_so(server: str) -> None:
+    async def test(client: Redis, locks: Locks, name: str) -> None:
+        with pytest.raises(LockLost):
+            async with locks.lock(name, lease=1.5) as guard:
+                await client.delete(name)
+                assert await guard.lost() is LossCause.TAKEN
+        assert await guard.release() is Release.GONE
+
+    run(test, server)
+
+
+def test_a_cancelled_waiter_leaves_neither_hold_nor_subscription(server: str) -> None:
+    async def test(client: Redis, locks: Locks, name: str) -> None:
+        async with locks_on(server) as (_, others):
+            held = await locks.lock(name)
+            waiting = asyncio.ensure_future(others.lock(name, wait=LIMIT))
+            await eventually(lambda: is_waited_for(client, name))
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            await held.release()
+            await others.flush()
+            assert await client.exists(name) == 0
+
+            async def is_left() -> bool:
+                return await waiters(client, name) == 0
+
+            await eventually(is_left)
+
+    run(test, server)
+
+
+def test_an_acquisition_cancelled_at_any_step_holds_nothing(server: str) -> None:
+    async def test(client: Redis, locks: Locks, name: str) -> None:
+        for steps in range(60):
+            task = asyncio.ensure_future(locks.lock(name))
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            is_done = task.done()
+            task.cancel()
+            try:
+                await (await task).release()
+            except asyncio.CancelledError:
+                pass
+            await locks.flush()
+            assert await client.exists(name) == 0, f"after {steps} steps"
+            if is_done:
+                return
+        pytest.fail("a free lock is not taken within 60 steps")
+
+    run(test, server)
+
+
+def test_a_lost_message_costs_a_second_at_most(server: str) -> None:
+    async def test(client: Redis, locks: Locks, name: str) -> None:
+        async with locks_on(server) as (_, others):
+            await locks.lock(name)
+            waiting = asyncio.ensure_future(others.lock(name, wait=LIMIT))
+            await eventually(lambda: is_waited_for(client, name))
+            begun = time.monotonic()
+            await client.delete(name)
+            await (await waiting).release()
+            assert time.monotonic() - begun < 1.0 + 2.0
+
+    run(test, server)
+
+
+def test_waiters_outlive_lost_connections_and_are_woken_by_messages_again(server: str) -> None:
+    async def test(client: Redis, locks: Locks, name: str) -> None:
+        async with locks_on(server) as (_, others):
+            held = await locks.lock(name)
+            waiting = asyncio.ensure_future(others.lock(name, wait=LIMIT))
+            await eventually(lambda: is_waited_for(client, name))
+            await client.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
+            await eventually(lambda: is_waited_for(client, name))
+            await held.release()
+            await (await waiting).release()
+
+    run(test, server)
+
+
+def test_a_key_that_is_no_lock_is_refused_and_stays(server: str) -> None:
+    async def test(client: Redis, locks: Locks, name: str) -> None:
+        await client.set(name, "3")
+        with pytest.raises(HeldByOtherKind):
+            await locks.lock(name)
+        assert await client.get(name) == "3"
+
+    run(test, server)
+
+
+def test_all_holds_of_an_owner_have_one_token_and_each_owner_a_higher_one(server: str) -> None:
+    class Counter:
+        last = 0
+
+        async def next(self, name: str) -> int:
+            self.last += 1
+            return self.last
+
+    async def test(_: Redis, locks: Locks, name: str) -> None:
+        async with locks.lock(name, fenced=True) as outer:
+            async with locks.lock(name, owner=outer.owner, fenced=True) as inner:
+                assert outer.token == inner.token == 1
+        async with locks.lock(name, fenced=True) as later:
+            assert later.token == 2
+
+    run(test, server, token_issuer=Counter())
+
+
+def test_bad_requests_are_refused_before_the_server_is_asked(server: str) -> None:
+    async def test(client: Redis, locks: Locks, name: str) -> None:
+        other = (await locks.lock(name)).owner
+        for bad in ({"lease": 0.001}, {"wait": -1}, {"owner": other}, {"fenced": True}):
+            with pytest.raises(ValueError):
+                await locks.lock(f"{name}:other", **bad)
+        with pytest.raises(ValueError):
+            await locks.lock("")
+
+    run(test, server)

@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+#
+# Runs the clients' own tests on private Redis servers, all at the same time. What a language prints
+# comes when its tests have ended, whole. `clients/prepare.sh` has installed what they need.
+#
+#   test.sh [LANGUAGE...]    python, go, node: all three if none is named
+#
+# Exit code 0 only if all tests passed.
+set -eu -o pipefail
+
+clients=$(cd "$(dirname "$0")" && pwd)
+venv=$(dirname "$clients")/target/clients/python/bin
+
+test_python() {
+    cd "$clients/python"
+    export PYTHONDONTWRITEBYTECODE=1
+    "$venv/python" -m pytest -q -p no:cacheprovider && "$venv/mypy" src
+}
+
+test_go() {
+    cd "$clients/go"
+    go vet ./... && go test ./... && cd contender && go vet ./...
+}
+
+test_node() {
+    cd "$clients/node"
+    node --test dist/test/
+}
+
+said=$(mktemp -d)
+trap 'rm -rf "$said"' EXIT
+code=0
+languages=${*:-python go node}
+for language in $languages; do
+    ("test_$language") >"$said/$language" 2>&1 &
+    echo $! >"$said/$language.pid"
+done
+for language in $languages; do
+    wait "$(cat "$said/$language.pid")" || code=1
+    echo "== $language"
+    cat "$said/$language"
+done
+exit "$code"
