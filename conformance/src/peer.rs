@@ -1,5 +1,6 @@
-//! Contenders of the JVM, with the locks of Redisson and Curator, and what only locks that these
-//! share with this library can be asked. `conformance/interop` has their program.
+//! Contenders whose locks are shared with this library, and what only these can be asked. They are
+//! Redisson and Curator on the JVM (`conformance/interop`), and the clients for Python, Go and Node
+//! (`clients`).
 
 use std::env;
 use std::fs;
@@ -25,16 +26,33 @@ pub enum Peer {
     Redisson3,
     /// Curator.
     Curator,
+    /// The client for Python.
+    Python,
+    /// The client for Go.
+    Go,
+    /// The client for Node.
+    Node,
 }
 
 impl Peer {
+    /// The clients of this library in other languages.
+    pub const CLIENTS: [Self; 3] = [Self::Python, Self::Go, Self::Node];
+
     /// What it is called.
     pub fn name(self) -> &'static str {
         match self {
             Self::Redisson4 => "redisson-4",
             Self::Redisson3 => "redisson-3",
             Self::Curator => "curator",
+            Self::Python => "python",
+            Self::Go => "go",
+            Self::Node => "node",
         }
+    }
+
+    /// Whether it is a client of this library in another language.
+    pub fn is_client(self) -> bool {
+        Self::CLIENTS.contains(&self)
     }
 
     /// Where Maven has put its classes. Both have Curator.
@@ -57,14 +75,39 @@ impl Peer {
         let classes = format!("{}:{}", folder.join("classes").display(), libraries.trim());
         let quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn";
         let args = [options, &[quiet, "-cp", &classes], class].concat();
-        servers.bed().program(name, &java(), &args).expect("a JVM starts")
+        servers.bed().program(name, &find_program("java"), &args).expect("a JVM starts")
     }
 }
 
+/// A contender of a client, as `clients/prepare.sh` makes it.
+fn client_program(peer: Peer, servers: &Servers) -> Program {
+    let words: &[&str] = match peer {
+        Peer::Python => &["target/clients/python/bin/python", "clients/python/contender/main.py"],
+        Peer::Go => &["target/clients/go/contender"],
+        _ => &["clients/node/dist/contender/main.js"],
+    };
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let words: Vec<_> = words.iter().map(|word| root.join(word).display().to_string()).collect();
+    assert!(Path::new(&words[0]).exists(), "`clients/prepare.sh` makes the contender {words:?}");
+    // Python finds its libraries by the path by which it is called, which is a link.
+    let caller = find_program(if peer == Peer::Node { "node" } else { "env" });
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let started = servers.bed().program(&format!("contender-{}", peer.name()), &caller, &words);
+    started.expect("the contender starts")
+}
+
 impl Contender {
-    /// Starts a contender of the JVM. Redisson renews its locks for so long at a time, whatever
-    /// is asked for.
+    /// Starts a contender of a client.
+    pub fn start_client(servers: &Servers, peer: Peer, setup: &Setup) -> Self {
+        Self::set_up(client_program(peer, servers), setup)
+    }
+
+    /// Starts a contender of a peer. Redisson renews its locks for so long at a time, whatever is
+    /// asked for.
     pub fn start_peer(servers: &Servers, peer: Peer, setup: &Setup, renewed: Duration) -> Self {
+        if peer.is_client() {
+            return Self::start_client(servers, peer, setup);
+        }
         let watchdog = format!("-Dinterop.watchdog_ms={}", renewed.as_millis());
         let options = [&SMALL[..], &[&watchdog]].concat();
         let name = format!("contender-{}", peer.name());
@@ -101,8 +144,9 @@ impl Contender {
     }
 }
 
-fn java() -> PathBuf {
+fn find_program(name: &str) -> PathBuf {
     let folders = env::var_os("PATH").unwrap_or_default();
-    let mut places = env::split_paths(&folders).map(|folder| folder.join("java"));
-    places.find(|path| path.is_file()).expect("a JVM is installed: `make interop` does that")
+    let mut places = env::split_paths(&folders).map(|folder| folder.join(name));
+    let found = places.find(|path| path.is_file());
+    found.unwrap_or_else(|| panic!("{name} is missing: `make interop` installs it"))
 }

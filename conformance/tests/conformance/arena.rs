@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use conformance::protocol::{LockRequest, Setup};
 use conformance::variant::Variant;
-use conformance::{Addresses, Contender, FileTokenIssuer, Home, Servers, home, setup_of, warm_up};
+use conformance::{
+    Addresses, Contender, FileTokenIssuer, Home, Peer, Servers, home, setup_of, warm_up,
+};
 use distlock::{
     Backends, Guarantees, HoldKind, LockError, LockKind, LockName, LockOptions, Locker, Locks,
     RenewalKind,
@@ -13,6 +15,8 @@ use distlock::{
 use std::sync::Arc;
 use testbed::Proxy;
 use tokio::runtime::{Builder, Runtime};
+
+use crate::clients;
 
 /// A lease that does not end in a check: what is left behind is in the way for good.
 pub(crate) const LONG: Duration = Duration::from_secs(20);
@@ -30,11 +34,16 @@ pub(crate) struct Subject {
     pub(crate) kind: LockKind,
     pub(crate) variant: Variant,
     pub(crate) promise: Guarantees,
+    /// The client whose processes are asked, if they are not this library's.
+    pub(crate) client: Option<Peer>,
 }
 
 impl Subject {
     pub(crate) fn is_asked(&self, check: &Check) -> Applicability {
-        (check.asked)(self)
+        match (self.client, (check.asked)(self)) {
+            (Some(_), Applicability::Yes) => clients::is_asked(check.name),
+            (_, asked) => asked,
+        }
     }
 }
 
@@ -111,6 +120,7 @@ pub(crate) struct Arena {
     variant: Variant,
     pub(crate) promise: Guarantees,
     pub(crate) servers: &'static Servers,
+    client: Option<Peer>,
 }
 
 /// A process that holds and one that wants the same; the same one where processes do not meet.
@@ -127,8 +137,8 @@ impl Pair {
 
 impl Arena {
     pub(crate) fn of(subject: Subject) -> Self {
-        let Subject { kind, variant, promise, .. } = subject;
-        Self { kind, variant, promise, servers: Servers::shared() }
+        let Subject { kind, variant, promise, client, .. } = subject;
+        Self { kind, variant, promise, servers: Servers::shared(), client }
     }
 
     /// The kinds on whose servers it lives.
@@ -165,7 +175,15 @@ impl Arena {
 
     /// A process.
     pub(crate) fn contender(&self) -> Contender {
-        Contender::start_as(self.servers, &self.setup())
+        self.contender_as(&self.setup())
+    }
+
+    /// A process that is set up in this way.
+    pub(crate) fn contender_as(&self, setup: &Setup) -> Contender {
+        match self.client {
+            Some(client) => Contender::start_client(self.servers, client, setup),
+            None => Contender::start_as(self.servers, setup),
+        }
     }
 
     /// Ways of one's own to its servers, and the addresses at their near ends.

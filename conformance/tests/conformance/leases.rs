@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use conformance::clock::{between, now_ns};
 use conformance::protocol::{Cause, LockRequest, Outcome, Setup};
-use conformance::{Contender, fresh_name};
+use conformance::fresh_name;
 use distlock::{Guarantees, OwnerCheck};
 use testbed::Direction;
 
@@ -122,7 +122,7 @@ fn a_frozen_holder_does_not_believe(arena: &Arena) {
 fn a_holder_that_is_cut_off_does_not_believe(arena: &Arena) {
     let (ways, addresses) = arena.ways();
     let way_round = Setup { addresses, ..arena.setup() };
-    let [holder, next] = [Contender::start_as(arena.servers, &way_round), arena.contender()];
+    let [holder, next] = [arena.contender_as(&way_round), arena.contender()];
     let name = fresh_name();
     let held = holder.insist(&LockRequest::new(&name, SHORT));
     holder.watch(held.handle, &arena.servers.fresh_path("effects"), POLL_INTERVAL);

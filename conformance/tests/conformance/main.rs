@@ -5,11 +5,13 @@
 //! `lua-release::a_killed_holder_is_taken_over`. A run of the whole suite prints the matrix of
 //! kinds and checks, and fails if one that is asked did not run to its end. That enough is asked is
 //! a test as well (`floor`), because what is asked comes from the kinds' own promises. A composite
-//! of three kinds, on three sorts of servers, is asked for what the weakest of them promises.
+//! of three kinds, on three sorts of servers, is asked for what the weakest of them promises. With
+//! the feature `interop` the clients of other languages are asked what their processes can show.
 
 mod arena;
 mod bad_input;
 mod cancellation;
+mod clients;
 mod clocks;
 mod exclusion;
 mod fencing;
@@ -60,6 +62,7 @@ fn main() -> ExitCode {
     let mut trials: Vec<Trial> =
         matrix.asked().map(|(subject, check)| trial(subject, check, &matrix)).collect();
     trials.push(floor::trial(&matrix));
+    trials.extend(clients::floor_trial(&matrix));
     let conclusion = libtest_mimic::run(&arguments, trials);
     if is_whole {
         println!("{matrix}");
@@ -75,10 +78,10 @@ fn main() -> ExitCode {
 fn subjects() -> Vec<Subject> {
     let usual = |kind: LockKind| {
         let (name, variant, promise) = (kind.as_str(), Variant::Usual, promise(kind));
-        Subject { name, kind, variant, promise }
+        Subject { name, kind, variant, promise, client: None }
     };
     let kinds = LockKind::ALL.into_iter().map(usual);
-    kinds.chain([of_three_kinds()]).collect()
+    kinds.chain([of_three_kinds()]).chain(clients::subjects()).collect()
 }
 
 /// The row is polled for, and the node lives with its session.
@@ -90,6 +93,7 @@ fn of_three_kinds() -> Subject {
         kind,
         variant: Variant::OfThreeKinds,
         promise: Guarantees { renewal, wake, ..promise(kind) },
+        client: None,
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use distlock::LockKind;
 
 use crate::arena::{Applicability, Check, Subject};
+use crate::clients;
 use crate::floor::of;
 
 pub(crate) struct Matrix {
@@ -52,6 +53,12 @@ impl Matrix {
             let (ran, floor) = (runs.iter().filter(|run| run.0 == kind.as_str()).count(), of(kind));
             if ran < floor {
                 gaps.push(format!("{kind}: {ran} checks of {floor} at least"));
+            }
+        }
+        for Subject { name, .. } in clients::subjects() {
+            let ran = runs.iter().filter(|run| run.0 == name).count();
+            if ran < clients::ASKED {
+                gaps.push(format!("{name}: {ran} checks of {} at least", clients::ASKED));
             }
         }
         gaps

@@ -53,7 +53,7 @@ fn by_ways(arena: &Arena, lease: Duration) -> (Vec<Proxy>, Contender) {
     // For those whose lease is their session's.
     addresses.zookeeper_session_ms = u64::try_from(lease.as_millis()).ok();
     let setup = Setup { addresses, ..arena.setup() };
-    (ways, Contender::start_as(arena.servers, &setup))
+    (ways, arena.contender_as(&setup))
 }
 
 fn make_late(ways: &[Proxy], by: Duration) {

@@ -1,4 +1,5 @@
-//! Many tasks of four processes, two of each side, want the same few locks.
+//! Many tasks of four processes, two of each side, want the same few locks. What judges them is
+//! shared with the contest of all languages.
 
 use std::env;
 use std::time::{Duration, Instant};
@@ -42,31 +43,37 @@ fn two_processes_of_each_side_lose_no_increment_and_none_starves(scene: &Scene) 
     let contend =
         |contest: &Contest| sides.map(|side| side.contender.contend(contest.clone(), LIMIT));
     let pending: Vec<_> = contests.iter().map(contend).collect();
-    let brought: Vec<[ContestResult; 4]> = pending
+    let brought: Vec<Vec<ContestResult>> = pending
         .into_iter()
-        .map(|pending| pending.map(|pending| pending.wait().expect("a contest")))
+        .map(|pending| pending.map(|pending| pending.wait().expect("a contest")).into())
         .collect();
     let took = begun.elapsed().as_secs_f64();
 
     let all = rounds * PROCESSES * u64::from(TASKS);
     println!("{}: {} acquisitions in {took:.1} s", scene.peer.name(), all * LOCKS as u64);
     for (contest, brought) in contests.iter().zip(&brought) {
-        for (side, brought) in sides.iter().zip(brought) {
-            assert!(brought.failures.is_empty(), "{side}: {:?}", brought.failures);
-        }
-        let records: Vec<SectionRecord> =
-            brought.iter().flat_map(|each| &each.records).copied().collect();
-        assert_eq!(records.len() as u64, all);
+        judge_sections(&sides, brought, all);
         assert_eq!(number_in(&contest.counter), all, "increments were lost");
-        assert_eq!(overlaps(&records), 0);
     }
     judge_shares(&sides, &brought);
 }
 
+/// Every round was entered, and no two of them at the same time.
+pub(crate) fn judge_sections(sides: &[&Side], brought: &[ContestResult], all: u64) {
+    for (side, brought) in sides.iter().zip(brought) {
+        assert!(brought.failures.is_empty(), "{side}: {:?}", brought.failures);
+    }
+    let records: Vec<SectionRecord> =
+        brought.iter().flat_map(|each| &each.records).copied().collect();
+    assert_eq!(records.len() as u64, all);
+    assert!(records.iter().all(|record| record.wrote), "a lock was lost");
+    assert_eq!(overlaps(&records), 0);
+}
+
 /// No process starves: while all of them were there each had a tenth of an equal share or more.
-fn judge_shares(sides: &[&Side; 4], brought: &[[ContestResult; 4]]) {
-    let mut entered = [0; 4];
-    let mut longest = [Duration::ZERO; 4];
+pub(crate) fn judge_shares(sides: &[&Side], brought: &[Vec<ContestResult>]) {
+    let mut entered = vec![0; sides.len()];
+    let mut longest = vec![Duration::ZERO; sides.len()];
     for brought in brought {
         for (process, (share, wait)) in shares(brought).into_iter().enumerate() {
             entered[process] += share;

@@ -1,14 +1,17 @@
-//! This library and the real Redisson and Curator on the same servers: they keep each other out,
-//! wake each other, and see the same.
+//! This library, the real Redisson and Curator, and the clients of other languages on the same
+//! servers: they keep each other out, wake each other, and see the same.
 //!
-//! `make interop` builds the programs of the JVM (`conformance/interop`) and runs this. What is
-//! timed runs alone, so the checks run one after the other.
+//! `make interop` builds the programs of the JVM (`conformance/interop`) and of the clients
+//! (`clients`), and runs this. What is timed runs alone, so the checks run one after the other.
 
+mod clients;
 mod contention;
 mod ends;
 mod formats;
 mod holds;
+mod languages;
 mod looks;
+mod lua_release;
 mod nodes;
 mod recipes;
 mod scene;
@@ -22,25 +25,44 @@ use libtest_mimic::{Arguments, Trial};
 
 use scene::Scene;
 
+const PEERS: [Peer; 6] = [
+    Peer::Redisson4,
+    Peer::Redisson3,
+    Peer::Curator,
+    Peer::Python,
+    Peer::Go,
+    Peer::Node,
+];
+
 /// A sentence, and what shows that it is true.
 type Check = (&'static str, fn(&Scene));
 
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(1);
-    let trials = [Peer::Redisson4, Peer::Redisson3, Peer::Curator].into_iter().flat_map(|peer| {
-        checks(peer).into_iter().map(move |(name, check)| {
-            Trial::test(format!("{}::{name}", peer.name()), move || {
-                check(Scene::of(peer));
-                Ok(())
-            })
-        })
-    });
-    libtest_mimic::run(&arguments, trials.collect()).exit_code()
+    let mut trials = Vec::new();
+    for peer in PEERS {
+        trials.extend(checks(peer).into_iter().map(|check| trial(peer.name(), check, peer)));
+    }
+    // Redisson is one of the languages, and the Redis of its checks is that of all.
+    let of_all = languages::CHECKS.iter();
+    trials.extend(of_all.map(|check| trial("languages", *check, Peer::Redisson4)));
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+fn trial(group: &str, (name, check): Check, peer: Peer) -> Trial {
+    Trial::test(format!("{group}::{name}"), move || {
+        check(Scene::of(peer));
+        Ok(())
+    })
 }
 
 fn checks(peer: Peer) -> Vec<Check> {
-    let of_the_peer = if peer == Peer::Curator {
+    let of_the_peer = if peer.is_client() {
+        let of_a_lock = [looks::OF_REDISSON, &ends::OF_REDISSON[..1], clients::CHECKS].concat();
+        let shares_lua_release = peer != Peer::Node;
+        if shares_lua_release { [&of_a_lock, lua_release::CHECKS].concat() } else { of_a_lock }
+    } else if peer == Peer::Curator {
         [looks::OF_CURATOR, ends::OF_CURATOR, recipes::CHECKS].concat()
     } else {
         let others = [formats::OF_REDISSON, holds::CHECKS, synchronizers::CHECKS].concat();

@@ -1,4 +1,4 @@
-//! Processes that share locks: of this library, and of the JVM.
+//! Processes that share locks: of this library, of the JVM, and of the clients.
 
 use std::fmt;
 use std::sync::LazyLock;
@@ -45,10 +45,16 @@ impl Scene {
         static REDISSON_4: LazyLock<Scene> = LazyLock::new(|| Scene::start(Peer::Redisson4));
         static REDISSON_3: LazyLock<Scene> = LazyLock::new(|| Scene::start(Peer::Redisson3));
         static CURATOR: LazyLock<Scene> = LazyLock::new(|| Scene::start(Peer::Curator));
+        static PYTHON: LazyLock<Scene> = LazyLock::new(|| Scene::start(Peer::Python));
+        static GO: LazyLock<Scene> = LazyLock::new(|| Scene::start(Peer::Go));
+        static NODE: LazyLock<Scene> = LazyLock::new(|| Scene::start(Peer::Node));
         match peer {
             Peer::Redisson4 => &REDISSON_4,
             Peer::Redisson3 => &REDISSON_3,
             Peer::Curator => &CURATOR,
+            Peer::Python => &PYTHON,
+            Peer::Go => &GO,
+            Peer::Node => &NODE,
         }
     }
 
@@ -120,7 +126,7 @@ pub(crate) fn another_multi_of_ours() -> Contender {
     Contender::start_as(Servers::shared(), &multi)
 }
 
-/// A process of the JVM with locks of that kind, which may be one that this library has not.
+/// A process of the peer with locks of that kind, which may be one that this library has not.
 pub(crate) fn another_of(peer: Peer, kind: &str) -> Contender {
     Contender::start_peer(Servers::shared(), peer, &setup(kind), RENEWED)
 }
@@ -130,7 +136,7 @@ pub(crate) fn refusal(contender: &Contender, want: &LockRequest) -> String {
     contender.lock(want).expect_err("it is not to be had").code
 }
 
-fn setup(kind: &str) -> Setup {
+pub(crate) fn setup(kind: &str) -> Setup {
     let mut addresses = Addresses::default();
     if kind.starts_with(LockKind::Zookeeper.as_str()) {
         addresses.zookeeper = Some(zookeeper().connect_string().to_owned());
