@@ -148,12 +148,17 @@ func (g *Guard) extend(sent time.Time) {
 func (g *Guard) watch(renew bool) {
 	var ctx context.Context
 	ctx, g.stop = context.WithCancel(context.Background())
-	g.timer = time.AfterFunc(time.Until(g.ValidUntil()), func() {
-		if ctx.Err() == nil && !g.IsLost() {
-			g.timer.Reset(time.Until(g.ValidUntil()))
+	g.mutex.Lock()
+	timer := time.AfterFunc(time.Until(g.validUntil), func() {
+		g.mutex.Lock()
+		defer g.mutex.Unlock()
+		if g.look(0) == 0 && ctx.Err() == nil {
+			g.timer.Reset(time.Until(g.validUntil))
 		}
 	})
-	context.AfterFunc(ctx, func() { g.timer.Stop() })
+	g.timer = timer
+	g.mutex.Unlock()
+	context.AfterFunc(ctx, func() { timer.Stop() })
 	if renew {
 		go g.renew(ctx)
 	}

@@ -66,7 +66,8 @@ type Locks struct {
 	mutex                    sync.Mutex
 	queues                   map[string]*queue
 	giveWay                  map[string]yield
-	background               sync.WaitGroup
+	running                  int
+	idle                     *sync.Cond
 }
 
 // queue lets one goroutine per name ask the server.
@@ -89,7 +90,7 @@ func New(client redis.UniversalClient, options Options) (*Locks, error) {
 	if options.ResponseTimeout == 0 {
 		options.ResponseTimeout = time.Second
 	}
-	return &Locks{
+	locks := &Locks{
 		client:  client,
 		options: options,
 		process: uuid.NewString(),
@@ -98,7 +99,9 @@ func New(client redis.UniversalClient, options Options) (*Locks, error) {
 		},
 		queues:  map[string]*queue{},
 		giveWay: map[string]yield{},
-	}, nil
+	}
+	locks.idle = sync.NewCond(&locks.mutex)
+	return locks, nil
 }
 
 // Stats counts attempts, busy answers, and locks that came after a wait.
@@ -107,7 +110,13 @@ func (l *Locks) Stats() Stats {
 }
 
 // Flush waits until no release and no abandoned attempt is under way.
-func (l *Locks) Flush() { l.background.Wait() }
+func (l *Locks) Flush() {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	for l.running > 0 {
+		l.idle.Wait()
+	}
+}
 
 // Close ends the subscriptions. Locks that are still held end with their leases.
 func (l *Locks) Close() error {

@@ -168,10 +168,16 @@ func (l *Locks) leaveLooks(name string, looks int64) {
 }
 
 func (l *Locks) inBackground(work func()) {
-	l.background.Add(1)
+	l.mutex.Lock()
+	l.running++
+	l.mutex.Unlock()
 	go func() {
-		defer l.background.Done()
 		work()
+		l.mutex.Lock()
+		defer l.mutex.Unlock()
+		if l.running--; l.running == 0 {
+			l.idle.Broadcast()
+		}
 	}()
 }
 

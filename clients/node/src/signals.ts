@@ -58,7 +58,7 @@ export class Signals {
     const connection = this.#connection;
     this.#connection = undefined;
     this.channels.clear();
-    (await connection)?.destroy();
+    (await connection?.catch(() => undefined))?.destroy();
   }
 
   #tell(what: (connection: Client) => Promise<unknown>): void {
@@ -78,6 +78,10 @@ export class Signals {
       await connection.connect();
       return connection;
     })();
-    return this.#connection;
+    const made = this.#connection;
+    made.catch(() => {
+      if (this.#connection === made) this.#connection = undefined;
+    });
+    return made;
   }
 }

@@ -252,6 +252,8 @@ class Locks:
             except UNANSWERED:
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, 1.0)
+            except RedisError:
+                return
 
     async def _draw_token(self, guard: Guard, issuer: TokenIssuer) -> None:
         try:

@@ -104,5 +104,8 @@ class Locks:
             return future.result()
         except BaseException:
             # KeyboardInterrupt, for one: what is waited for must not be taken later.
-            future.cancel()
+            if not future.cancel() and future.exception() is None:
+                brought = future.result()
+                if isinstance(brought, AsyncGuard):
+                    asyncio.run_coroutine_threadsafe(brought.release(), self._loop)
             raise
