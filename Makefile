@@ -123,7 +123,7 @@ test-mysql: install-all dev-binaries ## Run the tests on MySQL instead of MariaD
 	  TESTBED_DATABASE=mysql MYSQLD="$$mysqld" \
 	  tests/in_parallel.sh --workspace --locked --lib --bins --tests $(ARGS)
 
-# Eight minutes. Maven fetches Redisson and Curator. ARGS="redisson-4::" runs a part.
+# Ten minutes. Maven fetches Redisson and Curator. ARGS="redisson-4::" runs a part.
 lock-bench := -p conformance --features interop --bench locks --locked
 interop-tests := cargo test --locked -p conformance --features interop --test interop --
 client-checks := cargo test --locked -p conformance --features interop --test conformance --
@@ -133,7 +133,7 @@ interop: peers clients ## Meet Redisson, Curator and the clients of other langua
 
 # What is timed is not alone then, and contested locks are taken less often.
 interop-short: peers clients
-	INTEROP_REDISSON=3200 INTEROP_CURATOR=640 INTEROP_LANGUAGES=4000 \
+	INTEROP_REDISSON=3200 INTEROP_CURATOR=640 INTEROP_CLIENT=1600 INTEROP_LANGUAGES=4000 \
 	  $(interop-tests) --test-threads 3
 	cargo test $(lock-bench) -- --smoke
 

@@ -189,6 +189,42 @@ def test_waiters_outlive_lost_connections_and_are_woken_by_messages_again(server
     run(test, server)
 
 
+def test_a_message_reaches_its_waiter_through_a_busy_loop_and_many_other_messages(
+    server: str,
+) -> None:
+    async def test(client: Redis, locks: Locks, name: str) -> None:
+        async def spin() -> None:
+            while True:
+                time.sleep(0.0002)
+                await asyncio.sleep(0)
+
+        async with locks_on(server) as (_, others):
+            busy, held = await locks.lock(f"{name}:busy"), await locks.lock(name)
+            waits = [
+                asyncio.ensure_future(others.lock(guard.owner.name, wait=LIMIT))
+                for guard in (busy, held)
+            ]
+            for guard in (busy, held):
+                await eventually(lambda: is_waited_for(client, guard.owner.name))
+            spinning = [asyncio.create_task(spin()) for _ in range(20)]
+            async with client.pipeline(transaction=False) as pipeline:
+                for _ in range(500):
+                    pipeline.publish(f"redisson_lock__channel:{{{name}:busy}}", "1")
+                await pipeline.execute()
+            begun = time.monotonic()
+            await held.release()
+            second = await waits[1]
+            took = time.monotonic() - begun
+            for task in spinning:
+                task.cancel()
+            assert took < 0.5, f"the message took {took:.1f} s"
+            await second.release()
+            await busy.release()
+            await (await waits[0]).release()
+
+    run(test, server)
+
+
 def test_a_key_that_is_no_lock_is_refused_and_stays(server: str) -> None:
     async def test(client: Redis, locks: Locks, name: str) -> None:
         await client.set(name, "3")

@@ -19,6 +19,7 @@ pub(crate) const CHECKS: &[Check] = &[(
 /// How often the lock is taken, unless the environment says otherwise.
 const REDISSON: u64 = 100_000;
 const CURATOR: u64 = 5_000;
+const CLIENT: u64 = 20_000;
 /// Locks wanted at once, each beside a counter of its own. A contest spends its time on the way
 /// from one process to the next, and these ways can be taken at the same time.
 const LOCKS: usize = 8;
@@ -108,6 +109,8 @@ fn shares(brought: &[ContestResult]) -> Vec<(usize, Duration)> {
 fn acquisitions(scene: &Scene) -> u64 {
     let (variable, usual) = if scene.is_curator() {
         ("INTEROP_CURATOR", CURATOR)
+    } else if scene.peer.is_client() {
+        ("INTEROP_CLIENT", CLIENT)
     } else {
         ("INTEROP_REDISSON", REDISSON)
     };

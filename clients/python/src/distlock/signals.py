@@ -31,6 +31,7 @@ class Signals:
         self._client = client
         self.channels: dict[str, Channel] = {}
         self._changed = asyncio.Event()
+        self._has_heard = True
         self.task: asyncio.Task[None] | None = None
 
     def enter(self, name: str) -> Channel:
@@ -64,40 +65,50 @@ class Signals:
 
     async def _serve(self) -> None:
         pubsub = self._client.pubsub()
-        reading = changed = None
         await pubsub.connect()  # type: ignore[no-untyped-call]
         # This task alone connects again: redis-py would do so in each of two concurrent calls.
         connection: Any = pubsub.connection
         retry, connection.retry = connection.retry, Retry(NoBackoff(), 0)
         known: dict[str, Channel] = {}
+        reader = changed = None
+        self._has_heard = True
         try:
             while self.channels:
                 self._changed.clear()
                 await self._follow(pubsub, known)
-                reading = reading or asyncio.create_task(pubsub.get_message(timeout=None))
-                changed = changed or asyncio.create_task(self._changed.wait())
-                tasks = {reading, changed}
+                reader = reader or asyncio.create_task(self._read(pubsub))
+                changed = asyncio.create_task(self._changed.wait())
+                tasks = {reader, changed}
                 done, _ = await asyncio.wait(
                     tasks, timeout=PING_INTERVAL, return_when="FIRST_COMPLETED"
                 )
-                if changed in done:
-                    changed = None
-                if not done:
-                    # A connection that is half open answers no PING.
-                    await pubsub.ping()
-                    done, _ = await asyncio.wait({reading}, timeout=1.0)
-                    if not done:
+                changed.cancel()
+                if reader in done:
+                    reader.result()
+                elif not done:
+                    # A connection that is half open has not answered the last PING.
+                    if not self._has_heard:
                         raise OSError("no answer to PING")
-                if reading in done:
-                    self._deliver(reading.result())
-                    reading = None
+                    self._has_heard = False
+                    await pubsub.ping()
         finally:
-            if tasks := {task for task in (reading, changed) if task is not None}:
-                for task in tasks:
-                    task.cancel()
-                await asyncio.wait(tasks)
+            if reader is not None and changed is not None:
+                reader.cancel()
+                changed.cancel()
+                await asyncio.wait({reader, changed})
             connection.retry = retry
             await pubsub.aclose()  # type: ignore[no-untyped-call]
+
+    async def _read(self, pubsub: PubSub) -> None:
+        """Takes all that has come in one step of the loop, which may be busy with other tasks."""
+        while True:
+            message = await pubsub.get_message(timeout=None)
+            self._has_heard = True
+            if message is None or message["type"] not in ("subscribe", "message"):
+                continue
+            if channel := self.channels.get(str_if_bytes(message["channel"])):
+                channel.is_live = True
+                channel.wake.set()
 
     async def _follow(self, pubsub: PubSub, known: dict[str, Channel]) -> None:
         """Subscribes to what is wanted and unsubscribes from what is not."""
@@ -110,10 +121,3 @@ class Signals:
         if wanted:
             await pubsub.subscribe(*wanted)
         known.update(wanted)
-
-    def _deliver(self, message: dict[str, Any] | None) -> None:
-        message = message or {"type": "", "channel": ""}
-        channel = self.channels.get(str_if_bytes(message["channel"]))
-        if channel is not None and message["type"] in ("subscribe", "message"):
-            channel.is_live = True
-            channel.wake.set()
