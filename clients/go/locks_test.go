@@ -218,9 +218,9 @@ func TestTheOwnerEntersAgainAndItsLastReleaseFrees(t *testing.T) {
 func TestARenewedLeaseLastsAndOneWithoutRenewalEnds(t *testing.T) {
 	_, locks := process(t, Options{})
 	name := freshName()
-	lease := 900 * time.Millisecond
-	renewed := take(t, locks, name, LockOptions{Lease: lease})
-	fixed := take(t, locks, name+":fixed", LockOptions{Lease: lease, NoRenewal: true})
+	renewed := take(t, locks, name, LockOptions{Lease: 3 * time.Second})
+	short := LockOptions{Lease: 900 * time.Millisecond, NoRenewal: true}
+	fixed := take(t, locks, name+":fixed", short)
 	ctx, cancel := fixed.Context(t.Context())
 	defer cancel()
 	<-ctx.Done()

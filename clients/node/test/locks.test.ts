@@ -143,7 +143,7 @@ test('the owner enters again and its last release frees', () =>
 test('a renewed lease lasts and one that is not renewed ends', () =>
   withTwo({}, async (locks, others) => {
     const name = freshName();
-    const renewed = await locks.lock(name, { lease: 900 });
+    const renewed = await locks.lock(name, { lease: 3000 });
     const fixed = await locks.lock(`${name}:fixed`, { lease: 900, renew: false });
     await eventually('the loss is signalled', () => fixed.signal.aborted);
     assert.equal(fixed.lossCause, 'expired');

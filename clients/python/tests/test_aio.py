@@ -91,7 +91,7 @@ def test_the_owner_enters_again_and_its_last_release_frees(server: str) -> None:
 
 def test_a_renewed_lease_lasts_and_one_that_is_not_renewed_ends(server: str) -> None:
     async def test(client: Redis, locks: Locks, name: str) -> None:
-        renewed = await locks.lock(name, lease=0.9)
+        renewed = await locks.lock(name, lease=3)
         fixed = await locks.lock(f"{name}:fixed", lease=0.9, renew=False)
         assert await fixed.lost() is LossCause.EXPIRED
         assert await locks.lock(f"{name}:fixed", wait=LIMIT)
@@ -157,6 +157,26 @@ def test_an_acquisition_cancelled_at_any_step_holds_nothing(server: str) -> None
             if is_done:
                 return
         pytest.fail("a free lock is not taken within 60 steps")
+
+    run(test, server)
+
+
+def test_a_cancellation_while_redis_py_connects_ends_the_acquisition(server: str) -> None:
+    async def test(client: Redis, locks: Locks, name: str) -> None:
+        for steps in range(30):
+            await client.aclose()
+            task = asyncio.ensure_future(locks.lock(name, wait=LIMIT))
+            locks._give_way[name] = 2
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            if task.done():
+                await task.result().release()
+            else:
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+            await locks.flush()
+            assert await client.exists(name) == 0, f"after {steps} steps"
 
     run(test, server)
 

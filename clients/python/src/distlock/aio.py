@@ -272,12 +272,14 @@ class Locks:
             return await self._answered(script.call(self._client, keys, args))
 
     async def _answered(self, asking: Any) -> Any:
-        try:
-            async with asyncio.timeout(self._response_timeout):
-                return await asking
-        except TimeoutError:
+        # In a task of its own: while redis-py connects, it swallows the cancellation of a task.
+        task = self._background(asking)
+        done, _ = await asyncio.wait({task}, timeout=self._response_timeout)
+        if not done:
+            task.cancel()
             text = f"Redis did not answer within {self._response_timeout} s"
-            raise redis.exceptions.TimeoutError(text) from None
+            raise redis.exceptions.TimeoutError(text)
+        return task.result()
 
     def _fresh_owner(self, name: str) -> Owner:
         self._owners += 1
@@ -287,7 +289,13 @@ class Locks:
         return prefixed("redisson_lock_latch", guard.owner.name) + ":" + guard.request
 
     def _background(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        task = asyncio.create_task(work)
+        task = asyncio.ensure_future(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._forget)
         return task
+
+    def _forget(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            # A failure whose caller was cancelled is of no interest.
+            task.exception()

@@ -110,7 +110,7 @@ class Guard:
         pause, args = self.lease / 3, [self.owner.text, round(self.lease * 1000)]
         while True:
             await asyncio.sleep(pause)
-            if self.is_lost:
+            if self.is_lost or self._release is not None:
                 return
             sent, pause = time.monotonic(), self.lease / 3
             try:

@@ -95,7 +95,7 @@ class Signals:
             if reader is not None and changed is not None:
                 reader.cancel()
                 changed.cancel()
-                await asyncio.wait({reader, changed})
+                await asyncio.wait({reader, changed}, timeout=1.0)
             connection.retry = retry
             await pubsub.aclose()  # type: ignore[no-untyped-call]
 
