@@ -9,22 +9,24 @@
 set -eu -o pipefail
 
 clients=$(cd "$(dirname "$0")" && pwd)
+# Far more than any of them takes.
+limit_s=300
 venv=$(dirname "$clients")/target/clients/python/bin
 
 test_python() {
     cd "$clients/python"
     export PYTHONDONTWRITEBYTECODE=1
-    "$venv/python" -m pytest -q -p no:cacheprovider && "$venv/mypy" src
+    timeout "$limit_s" "$venv/python" -m pytest -q -p no:cacheprovider && "$venv/mypy" src
 }
 
 test_go() {
     cd "$clients/go"
-    go vet ./... && go test ./... && cd contender && go vet ./...
+    go vet ./... && go test -timeout "${limit_s}s" ./... && cd contender && go vet ./...
 }
 
 test_node() {
     cd "$clients/node"
-    node --test dist/test/
+    timeout "$limit_s" node --test dist/test/
 }
 
 said=$(mktemp -d)
