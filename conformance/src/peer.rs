@@ -90,7 +90,11 @@ fn client_program(peer: Peer, servers: &Servers) -> Program {
     let words: Vec<_> = words.iter().map(|word| root.join(word).display().to_string()).collect();
     assert!(Path::new(&words[0]).exists(), "`clients/prepare.sh` makes the contender {words:?}");
     // Python finds its libraries by the path by which it is called, which is a link.
-    let caller = find_program(if peer == Peer::Node { "node" } else { "env" });
+    let caller = match (peer, root.join("target/clients/bin/node")) {
+        (Peer::Node, fetched) if fetched.exists() => fetched,
+        (Peer::Node, _) => find_program("node"),
+        _ => find_program("env"),
+    };
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let started = servers.bed().program(&format!("contender-{}", peer.name()), &caller, &words);
     started.expect("the contender starts")

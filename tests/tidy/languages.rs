@@ -9,7 +9,7 @@ use crate::prose::{is_han, without_code};
 use crate::tree::{File, Tree};
 
 /// English pages, and folders of them, beside their Chinese counterparts.
-const PAIRS: [(&str, &str); 5] = [
+const PAIRS: [(&str, &str); 6] = [
     ("README.md", "README.zh.md"),
     ("docs/board.md", "docs/zh/board.md"),
     ("docs/choose-a-lock.md", "docs/zh/choose-a-lock.md"),

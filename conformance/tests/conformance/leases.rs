@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use conformance::clock::{between, now_ns};
-use conformance::protocol::{Cause, LockRequest, Outcome, Setup};
 use conformance::fresh_name;
+use conformance::protocol::{Cause, LockRequest, Outcome, Setup};
 use distlock::{Guarantees, OwnerCheck};
 use testbed::Direction;
 

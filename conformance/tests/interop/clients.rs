@@ -16,10 +16,7 @@ pub(crate) const CHECKS: &[Check] = &[
         "an_acquisition_whose_answer_is_lost_counts_once",
         an_acquisition_whose_answer_is_lost_counts_once,
     ),
-    (
-        "a_re_entry_whose_answer_is_lost_counts_once",
-        a_re_entry_whose_answer_is_lost_counts_once,
-    ),
+    ("a_re_entry_whose_answer_is_lost_counts_once", a_re_entry_whose_answer_is_lost_counts_once),
     (
         "a_release_whose_answer_is_lost_frees_once_and_says_so",
         a_release_whose_answer_is_lost_frees_once_and_says_so,

@@ -25,14 +25,8 @@ use libtest_mimic::{Arguments, Trial};
 
 use scene::Scene;
 
-const PEERS: [Peer; 6] = [
-    Peer::Redisson4,
-    Peer::Redisson3,
-    Peer::Curator,
-    Peer::Python,
-    Peer::Go,
-    Peer::Node,
-];
+const PEERS: [Peer; 6] =
+    [Peer::Redisson4, Peer::Redisson3, Peer::Curator, Peer::Python, Peer::Go, Peer::Node];
 
 /// A sentence, and what shows that it is true.
 type Check = (&'static str, fn(&Scene));
