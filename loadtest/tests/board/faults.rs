@@ -4,8 +4,31 @@ use std::process::Command;
 
 use serde_json::json;
 
+use super::ONE_AT_A_TIME;
+use super::browser::Browser;
 use super::page::Page;
-use super::process::{DEADLINE, children_of};
+use super::process::{BoardProcess, DEADLINE, children_of, runs_all_scenarios};
+
+/// Lane, fault, and what is seen then: a few in each race, which lasts 40 s.
+const RACES: [&[(&str, &str, &str)]; 3] = [
+    &[
+        ("left", "half-open-redis", "and 0 bytes of answers"),
+        ("left", "heal-redis", "accepted"),
+        ("left", "delay-redis", "parcels took 60ms and more there"),
+    ],
+    &[
+        ("left", "freeze-redis", "Redis is in state T"),
+        ("left", "thaw-redis", "Redis is in state"),
+        ("left", "jump-clock", "its clock is"),
+        ("left", "restore-clock", "its clock is"),
+    ],
+    &[
+        ("left", "lose-commit", "closed instead of an answer"),
+        ("right", "fail-over-redis", "the replica is master now"),
+        // Nothing can happen to a Redis that a failover has left dead.
+        ("right", "freeze-redis", "Freeze Redis is not possible: Redis is down."),
+    ],
+];
 
 /// Asks for a second freeze of one replica, as another page may.
 const FROZEN_AGAIN: &str = "return (async () => { \
@@ -18,7 +41,7 @@ const FROZEN_AGAIN: &str = "return (async () => { \
 /// A race that lasts for longer: each button of the faults does what it says.
 pub(super) async fn faults_are_injected(page: &Page) {
     let cells = "left=local,user,off,3&right=redisson,user,off,3";
-    let race = format!("location.hash = 'seed=3&users=900&stock=900&{cells}'");
+    let race = format!("location.hash = 'seed=3&users=1000&stock=1000&{cells}'");
     page.browser.run(&race).await;
     let ready = "!document.querySelector('#lane-left .faults button').disabled";
     page.shows(ready, DEADLINE).await;
@@ -51,30 +74,30 @@ pub(super) async fn faults_are_injected(page: &Page) {
     page.shows(&format!("['↻', '✓'].every((it) => {marks}.includes(it))"), DEADLINE).await;
 }
 
-/// Another race, with the faults of Redis and of links, and one of a COMMIT.
-pub(super) async fn servers_and_links_fail(page: &Page) {
-    let cells = "left=local,user,off,3&right=redisson,user,off,3";
-    page.browser.run(&format!("location.hash = 'seed=9&users=900&stock=900&{cells}'")).await;
-    page.shows("!document.querySelector('#lane-left .faults button').disabled", DEADLINE).await;
-    for (fault, seen) in [
-        ("lose-commit", "closed instead of an answer"),
-        ("freeze-redis", "Redis is in state T"),
-        ("thaw-redis", "Redis is in state"),
-        ("jump-clock", "its clock is"),
-        ("restore-clock", "its clock is"),
-        ("half-open-redis", "and 0 bytes of answers"),
-        ("heal-redis", "accepted"),
-        ("delay-redis", "parcels took 60ms and more there"),
-    ] {
-        page.inject(("left", fault), seen).await;
-    }
-    commands_have_their_lines(page).await;
-    // Nothing can happen to a Redis that a failover has left dead.
-    page.inject(("right", "fail-over-redis"), "the replica is master now").await;
-    page.inject(("right", "freeze-redis"), "Freeze Redis is not possible: Redis is down.").await;
+/// With `BOARD_SCENARIOS=all` all races, else the first.
+#[tokio::test(flavor = "multi_thread")]
+async fn faults_of_servers_and_links_are_seen() {
+    let _turn = ONE_AT_A_TIME.lock().await;
+    let board = tokio::task::spawn_blocking(BoardProcess::start).await.expect("a board");
+    let page = Page { browser: Browser::start().await };
+    page.browser.open(&board.url).await;
     page.has_both_verdicts().await;
-    let log = "document.querySelector('#lane-left .log').textContent";
-    page.shows(&format!("{log}.includes('Heal Redis r1: done')"), DEADLINE).await;
+    let races = if runs_all_scenarios() { &RACES[..] } else { &RACES[..1] };
+    for (faults, seed) in races.iter().zip(9..) {
+        let cells = "left=local,user,off,3&right=redisson,user,off,3";
+        let race = format!("location.hash = 'seed={seed}&users=1000&stock=1000&{cells}'");
+        page.browser.run(&race).await;
+        page.shows("!document.querySelector('#lane-left .faults button').disabled", DEADLINE).await;
+        if seed == 9 {
+            commands_have_their_lines(&page).await;
+        }
+        for (lane, fault, seen) in *faults {
+            page.inject((lane, fault), seen).await;
+        }
+        page.has_both_verdicts().await;
+    }
+    drop(page);
+    board.interrupt().await;
 }
 
 /// The panel of the right lane shows what passes, with the lines that send it.
