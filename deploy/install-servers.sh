@@ -5,8 +5,8 @@
 # With --for-bench it also installs sysbench.
 # With --for-tests it also installs sysbench, Chromium with its driver, Galera for MariaDB, and
 # Python's venv for the generator of requests.
-# With --for-interop it also installs a Java compiler and Maven, and Python's venv for the clients of
-# other languages, whose Go and Node come by clients/prepare.sh.
+# With --for-interop it also installs a Java compiler and Maven, and Python's venv for the clients
+# of other languages, whose Go and Node come by clients/prepare.sh.
 # With --check it says what is missing, fails if that cannot be installed, and installs nothing.
 # NO_INSTALL=1 refuses to install.
 # Exit codes: 0 all servers are here, 2 one is missing.
