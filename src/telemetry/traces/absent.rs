@@ -1,6 +1,7 @@
 //! A build without the feature `otlp`.
 
 use std::convert::Infallible;
+use std::future::Ready;
 
 use anyhow::bail;
 
@@ -13,6 +14,6 @@ pub(super) fn start_log(none: &Infallible, _filter: &str, _json: bool) {
     match *none {}
 }
 
-pub(super) async fn close(none: Infallible) {
+pub(super) fn close(none: Infallible) -> Ready<()> {
     match none {}
 }
