@@ -1,6 +1,6 @@
 //! Each challenge in a browser: what it begins with fails, and its solution sells exactly the
-//! stock. With `BOARD_SCENARIOS=all` that is shown of all. Else one is played, whose solution may be
-//! too slow beside other tests to sell all.
+//! stock. With `BOARD_SCENARIOS=all` that is shown of all. Else one is played, whose solution may
+//! be too slow beside other tests to sell all.
 
 use loadtest_board::challenge::{CHALLENGES, Challenge};
 use loadtest_board::setup::LaneSetup;
