@@ -78,9 +78,9 @@ pub(crate) struct HoldResources {
     pub(crate) idempotent: bool,
     pub(crate) metrics: LockMetrics,
     pub(crate) since: Instant,
-    /// The hold in the deadlock detector's table.
     /// The span of the hold; `None` if it is not traced.
     pub(crate) span: Option<HoldSpan>,
+    /// The hold in the deadlock detector's table.
     pub(crate) _deadlock_entry: Option<HoldEntry>,
     /// Logs why the hold was lost, if it was.
     pub(crate) loss_report: Option<LossReport>,
@@ -195,8 +195,7 @@ impl Guard {
             return;
         }
         if let GuardKind::Server(hold) = &self.0 {
-            let mut held = hold.held.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(held) = &mut *held {
+            if let Some(held) = &mut *lock(&hold.held) {
                 held.span = Some(span);
             }
         }

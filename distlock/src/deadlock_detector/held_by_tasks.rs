@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 
 use tokio::task;
-use tokio::time::{Duration, Instant};
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::wait_graph::{LockUse, WaitingTask};
@@ -127,7 +127,7 @@ impl HeldByTasks {
             [wait] => Some(WaitingTask {
                 wait: wait.id,
                 wants: wait.class.lock(&wait.name),
-                waited: Duration::from_millis(ms(wait.since.elapsed())),
+                waited: wait.since.elapsed(),
                 holds: inherited.iter().cloned().chain(task.live_holds()).take(MAX_HOLDS).collect(),
             }),
             _ => None,
@@ -174,8 +174,4 @@ impl Drop for WaitEntry {
     fn drop(&mut self) {
         self.table.remove(self.task, |locks| locks.waits.retain(|wait| wait.id != self.id));
     }
-}
-
-fn ms(length: Duration) -> u64 {
-    u64::try_from(length.as_millis()).unwrap_or(u64::MAX)
 }

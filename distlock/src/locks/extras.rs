@@ -30,7 +30,7 @@ impl Locks {
     }
 
     /// Adds a deadlock detector, which other [`Locks`] of the process share. The kind `local` takes
-    /// no part. An acquisition and a release cost an entry in a table of the process.
+    /// no part. An acquisition costs two entries in a table of the process.
     #[must_use]
     pub fn with_deadlock_detector(self, detector: DeadlockDetector) -> Self {
         let class = LockClass { kind: self.locker.name(), shares: false };

@@ -72,6 +72,17 @@ fn two_runs_that_take_two_locks_in_opposite_order_are_listed_and_logged() {
     assert_eq!(none.fine().trim(), "no deadlock");
 }
 
+/// The detector only reports.
+#[test]
+fn a_run_whose_deadlocks_cannot_be_looked_for_runs_all_the_same() {
+    let bench = Bench::new();
+    let damaged = [&bench.env()[..], &[("SECKILL_HELD_LOCKS", "damaged")]].concat();
+    let line = ["lock", "run", "--name", &bench.name, "--", "true"];
+    let output = run(&line, &damaged);
+    assert_eq!(output.code, Some(0), "{output:?}");
+    assert!(output.stderr.contains("deadlocks are not looked for"), "{output:?}");
+}
+
 #[test]
 fn deadlocks_are_not_looked_for_without_redis_or_in_one_kind_alone() {
     let bench = Bench::new();
