@@ -194,10 +194,10 @@ impl Guard {
         if span.is_disabled() {
             return;
         }
-        if let GuardKind::Server(hold) = &self.0 {
-            if let Some(held) = &mut *lock(&hold.held) {
-                held.span = Some(span);
-            }
+        if let GuardKind::Server(hold) = &self.0
+            && let Some(held) = &mut *lock(&hold.held)
+        {
+            held.span = Some(span);
         }
     }
 
