@@ -43,13 +43,7 @@ impl TraceExport {
 /// The span of a request, if it is sampled; else one that is disabled. `parent` is the caller's
 /// `traceparent`, which does not decide.
 pub fn request_span(parent: Option<&str>, method: &str, route: &str) -> Span {
-    #[cfg(feature = "otlp")]
-    return otlp::request_span(parent, method, route);
-    #[cfg(not(feature = "otlp"))]
-    {
-        let _not_sampled = (parent, method, route);
-        Span::none()
-    }
+    exporter::request_span(parent, method, route)
 }
 
 /// The span of what an order's writer does, up to the end of its transaction.

@@ -5,7 +5,7 @@
 //! started. The templates beside this file turn that into HTML and escape every value. The style,
 //! the script and the library that draws curves are put into the file.
 //!
-//! Every text of the page is a [`Text`] or a key in a template: [`markup`] writes its English with
+//! Every text of the page is a [`Text`] or a key in a template: `markup` writes its English with
 //! its key beside it, and `words.js` writes the reader's language. Without JavaScript the page is
 //! English, and the curves are missing; their figures are in tables.
 //!
