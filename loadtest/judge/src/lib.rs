@@ -13,6 +13,7 @@ pub mod conditions;
 mod database_reread;
 mod effects;
 pub mod evidence;
+mod hand_off;
 pub mod holds;
 pub mod proof;
 pub mod recovery;

@@ -17,6 +17,7 @@ use loadtest_load::history::record::{NO_END, Record, has_failed};
 use loadtest_load::outcome::TICKET_PENDING;
 
 use crate::evidence::Evidence;
+use crate::hand_off;
 use crate::proof::Breaches;
 use crate::rules::RuleResult;
 use crate::stalls::Stalls;
@@ -27,9 +28,6 @@ const SETTLED_NS: u64 = 1_000_000_000;
 /// How long its answer may take, and how long after the first request that follows the fault the
 /// first answer may come.
 const MAX_ANSWER_NS: u64 = 5_000_000_000;
-/// How long a purchase may take when nothing is lost but the messages that a lock is free: a waiter
-/// without a message asks after a second.
-const MAX_HAND_OFF_NS: u64 = 3_000_000_000;
 /// How long a ticket may take to end: one that Redis has lost ends after 10 s.
 const MAX_TICKET_NS: u64 = 15_000_000_000;
 
@@ -50,7 +48,7 @@ pub(super) fn judge(evidence: &Evidence<'_>, rule: Rule, breaches: &mut Breaches
     match rule {
         Rule::ServedAfterFault => round.served(),
         Rule::AnsweredAfterFault => round.answered(breaches),
-        Rule::LocksAreHandedOn => round.slow(breaches, MAX_HAND_OFF_NS),
+        Rule::LocksAreHandedOn => hand_off::judge(evidence, breaches),
         Rule::NoFailureInRestart => round.failures(breaches),
         Rule::TicketsEnd => round.tickets(breaches),
         Rule::SoldOutStaysSoldOut => round.sold_out(),
@@ -107,44 +105,25 @@ impl Round<'_> {
         let hangs = |record: &Record| {
             record.start_ns >= settled_ns && !record.admitted && self.code(record) != HUNG_UP
         };
-        let (asked, longest) = self.longer_than(MAX_ANSWER_NS, hangs, breaches);
-        let detail = format!(
-            "{} of {asked} requests sent a second after the fault or later took more than 5 s; \
-             the longest {longest}",
-            breaches.count
-        );
-        (Some(breaches.count == 0), detail)
-    }
-
-    fn slow(&self, breaches: &mut Breaches, within_ns: u64) -> RuleResult {
-        let (asked, longest) = self.longer_than(within_ns, |_| true, breaches);
-        let within = within_ns / 1_000_000_000;
-        let detail = format!(
-            "{} of {asked} requests took more than {within} s; the longest {longest}",
-            breaches.count
-        );
-        (Some(breaches.count == 0), detail)
-    }
-
-    /// Counts the requests among these that took longer; how many these are, and the longest time.
-    fn longer_than(
-        &self,
-        within_ns: u64,
-        of: impl Fn(&Record) -> bool,
-        breaches: &mut Breaches,
-    ) -> (usize, String) {
-        let records: Vec<&Record> =
-            self.evidence.records.iter().filter(|record| of(record)).collect();
-        for record in &records {
+        let asked: Vec<&Record> =
+            self.evidence.records.iter().filter(|record| hangs(record)).collect();
+        for record in &asked {
             let took_ns = self.took_ns(record);
-            if took_ns > within_ns {
+            if took_ns > MAX_ANSWER_NS {
                 let why = || format!("request {} took {}", record.n, length(record, took_ns));
                 breaches.add(self.evidence, why, || [*record]);
             }
         }
-        let longest = records.iter().max_by_key(|record| self.took_ns(record));
+        let longest = asked.iter().max_by_key(|record| self.took_ns(record));
         let longest = longest.map(|record| length(record, self.took_ns(record)));
-        (records.len(), longest.unwrap_or_else(|| "0 ms".to_owned()))
+        let longest = longest.unwrap_or_else(|| "0 ms".to_owned());
+        let detail = format!(
+            "{} of {} requests sent a second after the fault or later took more than 5 s; \
+             the longest {longest}",
+            breaches.count,
+            asked.len()
+        );
+        (Some(breaches.count == 0), detail)
     }
 
     fn failures(&self, breaches: &mut Breaches) -> RuleResult {

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use loadtest_load::history::{DEMANDS, FAULT, FENCED, History, Mark, ONE_HOLDER_PER, ReadError};
+use loadtest_load::history::{
+    DEMANDS, FAULT, FENCED, History, LOCK_PER, LOCK_WAIT_MS, Mark, ONE_HOLDER_PER, ReadError,
+};
 
 use crate::setting::Scope;
 use crate::stalls::Stalls;
@@ -18,6 +20,10 @@ pub struct Terms {
     pub fenced: bool,
     /// For what one request at a time holds a lock, if the run's lock keeps requests apart.
     pub one_holder_per: Option<Scope>,
+    /// For what there is a lock, if the run tells.
+    pub lock_per: Option<Scope>,
+    /// How long a request waits for its lock before it is refused, in nanoseconds, if known.
+    pub lock_wait_ns: Option<u64>,
     /// Rules that are demanded besides those of every run.
     pub demands: Vec<Rule>,
     /// When the last fault had healed, in nanoseconds since the load began.
@@ -36,12 +42,16 @@ impl Terms {
     /// Those of a history with these settings and marks. A name that this program does not know is
     /// an error: what it stands for would not be judged.
     pub fn of(settings: &BTreeMap<String, String>, marks: &[Mark<'_>]) -> Result<Self, String> {
-        let one_holder_per = match settings.get(ONE_HOLDER_PER).map(String::as_str) {
-            None => None,
+        let scope = |setting: &str| match settings.get(setting).map(String::as_str) {
+            None => Ok(None),
             Some(name) => {
                 let scope = [Scope::User, Scope::Voucher].into_iter().find(|it| it.name() == name);
-                Some(scope.ok_or_else(|| format!("{ONE_HOLDER_PER} {name} is unknown"))?)
+                scope.map(Some).ok_or_else(|| format!("{setting} {name} is unknown"))
             }
+        };
+        let wait_ms = |text: &String| {
+            let ms = text.parse::<u64>().ok().and_then(|ms| ms.checked_mul(1_000_000));
+            ms.ok_or_else(|| format!("{LOCK_WAIT_MS} {text} is no time"))
         };
         let healed = marks.iter().filter(|mark| mark.what == FAULT && mark.phase == HEALED);
         let names = settings.get(DEMANDS).map_or("", String::as_str);
@@ -49,7 +59,9 @@ impl Terms {
         let names = names.split(',').filter(|name| !name.is_empty());
         Ok(Self {
             fenced: settings.contains_key(FENCED),
-            one_holder_per,
+            one_holder_per: scope(ONE_HOLDER_PER)?,
+            lock_per: scope(LOCK_PER)?,
+            lock_wait_ns: settings.get(LOCK_WAIT_MS).map(wait_ms).transpose()?,
             demands: names.map(demand).collect::<Result<_, _>>()?,
             healed_ns: healed.map(|mark| mark.t).max(),
             stalls: Stalls::of(marks),

@@ -55,6 +55,12 @@ pub(super) fn set(flags: &mut Vec<String>, flag: &str, value: &str) {
     flags.extend((!value.is_empty()).then(|| value.to_owned()));
 }
 
+/// The value of a flag, if it is there.
+pub(super) fn flag<'a>(flags: &'a [String], name: &str) -> Option<&'a str> {
+    let at = flags.iter().position(|known| known == name)?;
+    flags.get(at + 1).map(String::as_str)
+}
+
 /// When replicas answer a purchase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]

@@ -13,7 +13,9 @@ use loadtest_load::api;
 use loadtest_load::api::{ApiError, NewVoucher};
 use loadtest_load::client::{Connection, Target};
 use loadtest_load::history::final_state::{Audit, DatabaseReading};
-use loadtest_load::history::{DEMANDS, FENCED, FinalRead, History, ONE_HOLDER_PER, Recorder};
+use loadtest_load::history::{
+    DEMANDS, FENCED, FinalRead, History, LOCK_PER, LOCK_WAIT_MS, ONE_HOLDER_PER, Recorder,
+};
 use loadtest_load::history_file::HistoryFile;
 use loadtest_load::outcome::Outcome;
 use loadtest_load::plan::Plan;
@@ -22,7 +24,7 @@ use loadtest_load::tokens::User;
 use loadtest_measure::error::{Error, Result};
 
 use crate::cell::CellReport;
-use crate::cell_axes::Load;
+use crate::cell_axes::{Load, flag};
 use crate::cell_plan::CellPlan;
 use crate::cell_spec::CellSpec;
 use crate::deployment::Deployment;
@@ -53,6 +55,8 @@ pub(super) struct Sale<'a> {
     pub(super) load: &'a Load,
     seed: u64,
     fenced: bool,
+    /// How long a purchase waits for its lock, if the cell's flags say so.
+    lock_wait_ms: Option<String>,
     admin: HeaderValue,
     /// Its id.
     pub(super) voucher: u64,
@@ -76,7 +80,20 @@ impl<'a> Sale<'a> {
         let pids = deployment.replicas().iter().map(|replica| replica.pid()).collect();
         let (trial, seed) = (*trial, *seed);
         let fenced = cell_plan.flags.iter().any(|flag| flag == "--fenced");
-        Ok(Self { deployment, trial, load, seed, fenced, admin, voucher, users, pids })
+        let lock_wait_ms = flag(&cell_plan.flags, "--lock-wait-ms").map(str::to_owned);
+        let sale = Self {
+            deployment,
+            trial,
+            load,
+            seed,
+            fenced,
+            lock_wait_ms,
+            admin,
+            voucher,
+            users,
+            pids,
+        };
+        Ok(sale)
     }
 
     /// A plan in which each of these users sends `per_user` requests at once to `target`.
@@ -117,6 +134,8 @@ impl<'a> Sale<'a> {
         settings.extend(
             self.trial.excludes_others().then(|| (ONE_HOLDER_PER, self.trial.axes.scope.name())),
         );
+        settings.push((LOCK_PER, self.trial.axes.scope.name()));
+        settings.extend(self.lock_wait_ms.as_deref().map(|ms| (LOCK_WAIT_MS, ms)));
         HistoryFile::begin_with(plan, file, &[i64::try_from(self.load.stock).ok()], &settings)
     }
 

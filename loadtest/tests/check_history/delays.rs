@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use loadtest_judge::recovery::{KEPT, SEEN};
 use loadtest_judge::stalls::STALL;
 use loadtest_judge::verdict::Rule;
-use loadtest_load::history::{Completion, DEMANDS, Event, FAULT, Mark, ONE_HOLDER_PER};
+use loadtest_load::history::{Completion, DEMANDS, Event, FAULT, LOCK_PER, Mark, ONE_HOLDER_PER};
 
 use crate::tape::{Tape, judge};
 
@@ -32,7 +32,7 @@ fn mark(t: u64, what: &'static str, name: impl Into<Cow<'static, str>>) -> Mark<
 /// A sale under a lock that keeps each user's requests apart, with a fault that has healed.
 fn sound() -> Tape {
     let mut tape = Tape::legal();
-    tape.settings = vec![(ONE_HOLDER_PER, "user"), (DEMANDS, ON_FAULTS)];
+    tape.settings = vec![(ONE_HOLDER_PER, "user"), (LOCK_PER, "user"), (DEMANDS, ON_FAULTS)];
     let (mut sent, mut free_from) = (HashMap::new(), HashMap::new());
     for event in &mut tape.events {
         match event {

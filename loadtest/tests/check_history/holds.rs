@@ -3,7 +3,7 @@
 
 use loadtest_judge::verdict::Rule::OneHolderAtATime;
 use loadtest_load::history::event::Completion;
-use loadtest_load::history::{DEMANDS, Event, ONE_HOLDER_PER};
+use loadtest_load::history::{DEMANDS, Event, LOCK_PER, LOCK_WAIT_MS, ONE_HOLDER_PER};
 
 use crate::mutations::assert_found;
 use crate::tape::{Tape, judge};
@@ -73,6 +73,8 @@ async fn unknown_terms_make_a_history_bad() {
     for (setting, why) in [
         ((DEMANDS, "served_never"), "the rule served_never is unknown"),
         ((ONE_HOLDER_PER, "planet"), "one_holder_per planet is unknown"),
+        ((LOCK_PER, "planet"), "lock_per planet is unknown"),
+        ((LOCK_WAIT_MS, "-1"), "lock_wait_ms -1 is no time"),
     ] {
         let mut tape = Tape::legal();
         tape.settings.push(setting);

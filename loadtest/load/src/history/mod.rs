@@ -32,5 +32,10 @@ pub use writer::{EventObserver, Recorder, Written};
 pub const FENCED: &str = "fenced";
 /// The header's setting that says for what one request at a time holds a lock: `user`, `voucher`.
 pub const ONE_HOLDER_PER: &str = "one_holder_per";
+/// The header's setting that says for what there is a lock: `user`, `voucher`.
+pub const LOCK_PER: &str = "lock_per";
+/// The header's setting that says how long a request waits for its lock before it is refused, in
+/// milliseconds.
+pub const LOCK_WAIT_MS: &str = "lock_wait_ms";
 /// The header's setting that names the rules on faults that the run demands, separated by commas.
 pub const DEMANDS: &str = "demands";
