@@ -13,8 +13,9 @@ use crate::cell::{Cell, broken};
 use crate::commands::Commands;
 use crate::contest::{COMMANDS, Contest, HAND_OFF, WAITED};
 use crate::crowd::{COST, TIME, Waiters};
-use crate::groups::{Group, OURS, Stage};
+use crate::groups::{BARE, Group, OURS, Stage};
 use crate::held::HeldLocks;
+use crate::list_time::{self, LockLister};
 use crate::rows::{Figure, Row};
 use crate::throughput::servers_of;
 use crate::trip::Trip;
@@ -43,6 +44,8 @@ pub(crate) enum ContentionCell {
     Waiters,
     /// A thousand and a hundred thousand locks that are renewed.
     Held,
+    /// Ten thousand locks that are listed.
+    Listing,
 }
 
 impl fmt::Display for ContentionCell {
@@ -53,6 +56,7 @@ impl fmt::Display for ContentionCell {
             Self::Ways => f.write_str("ways"),
             Self::Waiters => f.write_str("waiters"),
             Self::Held => f.write_str("held"),
+            Self::Listing => f.write_str("listing"),
         }
     }
 }
@@ -88,6 +92,10 @@ impl ContentionCell {
                 let (locks, lease_s) = if cell == FEW { (1_000, 1) } else { (100_000, 10) };
                 let lease = Duration::from_secs(lease_s);
                 Box::new(HeldLocks::take(servers, stage.many(locks), lease)?)
+            }
+            Self::Listing => {
+                let lister = LockLister::of(servers, stage.many(10_000), cell == BARE);
+                Box::new(stage.runtime.block_on(lister)?)
             }
         })
     }
@@ -129,7 +137,7 @@ pub(crate) fn rows() -> Vec<Row> {
         .into_iter()
         .flat_map(|processes| [16, 64].map(move |waiters| commands(processes, waiters)));
     let contests = [1, 2].into_iter().flat_map(contest);
-    contests.chain(commands).chain(crowds()).chain(ways()).collect()
+    contests.chain(commands).chain(crowds()).chain(listings()).chain(ways()).collect()
 }
 
 fn contest(processes: u32) -> [Row; 6] {
@@ -204,6 +212,23 @@ fn crowds() -> [Row; 3] {
         row("waiters-cost", &format!("processor time {of_10_000}"), waiters, COST, 1.5),
         row("waiters-time", &format!("time {of_10_000}"), waiters, TIME, 1.5),
         row("held-cost", renewal, held, COST, 1.2),
+    ]
+}
+
+fn listings() -> [Row; 2] {
+    let row = |name: &str, what: &str, beside, bar| Row {
+        name: name.to_owned(),
+        what: what.to_owned(),
+        group: Group::Contended(ContentionCell::Listing),
+        cell: OURS,
+        beside,
+        figure: list_time::TIME,
+        bar,
+    };
+    let beside = "time to list 10,000 locks by page, beside bare commands";
+    [
+        row("list-ms", "ms to list 10,000 locks by page", None, Some(Bar::AtMost(50.0))),
+        row("list-bare", beside, Some(BARE), None),
     ]
 }
 

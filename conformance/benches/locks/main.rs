@@ -12,6 +12,7 @@
 //!   redis-benchmark; [`jvm`]: the real Redisson; [`local`]: what others use inside a process.
 //! - [`contended`]: locks that many want: [`contest`], by processes, beside one [`trip`] to the
 //!   server; [`commands`], what clients send; [`crowd`], by very many; and many that are [`held`].
+//! - [`list_time`]: how long many locks take to list.
 
 mod bare;
 mod benchmark;
@@ -23,6 +24,7 @@ mod crowd;
 mod groups;
 mod held;
 mod jvm;
+mod list_time;
 mod local;
 mod report;
 mod round;
