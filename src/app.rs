@@ -1,5 +1,7 @@
 //! The composition root: from configuration to a running service.
 
+mod dianping;
+
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -91,7 +93,10 @@ impl App {
         servers.health.look_at_locks(lock_servers.clone().ask()).await;
         let queue = (config.purchase_mode.mode() == PurchaseMode::Queued)
             .then(|| queue_parts(config, &servers, &replica, TicketSigner::new(&secret)));
-        let sale = sale(config, &servers, locks, payments, queue);
+        let options = lock_options(config, &locks);
+        let shared = (&servers.redis, &servers.health);
+        let dianping = dianping::open(config, shared, (&locks, options)).await?;
+        let sale = sale(config, &servers, (locks, options), payments, queue);
         let housekeeping = housekeeping(config, &servers, &sale).await?;
         let api = Api {
             replica,
@@ -99,7 +104,7 @@ impl App {
             ..api(config, &servers, tokens, (&sale, &readiness, &revocation))
         };
         Ok(Self {
-            service: http::service(api),
+            service: http::service(api, dianping),
             listener,
             limits: ServerLimits {
                 connections: config.connections.max_connections as usize,
@@ -203,6 +208,7 @@ fn redis_use(config: &Serve) -> RedisUse {
         confirmations: servers.lock_replication.confirmations(),
         is_queued: config.purchase_mode.mode() == PurchaseMode::Queued,
         checks_eviction: !servers.redis.allow_eviction,
+        has_dianping: config.dianping.is_served(),
     }
 }
 
@@ -306,16 +312,19 @@ fn queue_parts(config: &Serve, servers: &Servers, name: &str, signer: TicketSign
     }
 }
 
+fn lock_options(config: &Serve, locks: &Locks) -> LockOptions {
+    let lease = locks.guarantees().lease(config.lease());
+    LockOptions::new(millis(config.lock_wait_ms), lease)
+}
+
 fn sale(
     config: &Serve,
     servers: &Servers,
-    locks: Locks,
+    (locks, options): (Locks, LockOptions),
     payments: Option<Payments>,
     queue: Option<QueueParts>,
 ) -> Sale {
     let Servers { pool, redis, health, .. } = servers;
-    let lease = locks.guarantees().lease(config.lease());
-    let options = LockOptions::new(millis(config.lock_wait_ms), lease);
     let sale_config = SaleConfig {
         scope: config.lock_scope,
         guards: config.laboratory.guards,

@@ -5,6 +5,7 @@
 mod address;
 mod connections;
 mod dead_letters;
+mod dianping;
 mod lock_inspection;
 mod lock_run;
 mod locks;
@@ -28,6 +29,7 @@ pub use connections::ConnectionArgs;
 pub use dead_letters::{
     DeadLetterRef, DeadLettersCommand, DeadLettersDrop, DeadLettersList, DeadLettersReplay,
 };
+pub use dianping::{Adopt, ApiKind, DianpingArgs};
 pub use lock_inspection::{
     INSPECTOR_SESSION, KindFilter, LockFree, LockList, LockLs, LockShow, LockWaitFor, NamedLockArgs,
 };
@@ -108,6 +110,9 @@ pub enum Command {
     Serve(Box<Serve>),
     /// Bring the database's schema up to date.
     Migrate(Migrate),
+    /// Bring a database of hm-dianping in, for `serve --api hm-dianping`: add what it lacks, and say
+    /// what was done. May be run again. Exit 1 if duplicates are in the way.
+    Adopt(Adopt),
     /// Create users and write a token for each, for load tests; `token revoke` ends tokens.
     Token(Token),
     /// Ask a replica whether it is ready, for health checks: exit 0 if so, else 1.

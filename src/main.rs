@@ -12,10 +12,11 @@ use anyhow::Context;
 use clap::error::{ContextKind, ErrorKind};
 use seckill::app::App;
 use seckill::config::{
-    Cli, Command, DeadLettersCommand, LockCommand, Migrate, Probe, RevocationTarget, Serve, Token,
-    TokenCommand, TokenRevoke,
+    Adopt, Cli, Command, DeadLettersCommand, LockCommand, Migrate, Probe, RevocationTarget, Serve,
+    Token, TokenCommand, TokenRevoke,
 };
 use seckill::domain::{Phone, Role};
+use seckill::store::dianping::{self, AdoptError};
 use seckill::store::{RevocationTable, Users};
 use seckill::telemetry::{self, traces::TraceExport};
 use seckill::token::{Identity, Tokens};
@@ -71,6 +72,11 @@ async fn run() -> ExitCode {
             served
         }
         Command::Migrate(config) => migrate(&config).await,
+        Command::Adopt(config) => match adopt(&config).await {
+            Ok(true) => Ok(()),
+            Ok(false) => return ExitCode::FAILURE,
+            Err(error) => Err(error),
+        },
         Command::Token(Token { command: Some(TokenCommand::Revoke(config)), .. }) => {
             match revoke(&config).await {
                 Ok(true) => Ok(()),
@@ -180,6 +186,24 @@ async fn migrate(config: &Migrate) -> anyhow::Result<()> {
         more => print_line(&format!(
             "and {more} users more: phone_state = 'set_aside' in the table users"
         )),
+    }
+}
+
+/// Adopts a database of hm-dianping; `false` if duplicates are in the way.
+async fn adopt(config: &Adopt) -> anyhow::Result<bool> {
+    let mut say = |line: String| drop(print_line(&line));
+    let url = config.from.expose();
+    let done = match config.undo {
+        true => dianping::undo(url, &mut say).await,
+        false => dianping::adopt(url, config.duplicates, &mut say).await,
+    };
+    match done {
+        Ok(()) => Ok(true),
+        Err(error @ AdoptError::Duplicates(_)) => {
+            eprintln!("seckill: {error}");
+            Ok(false)
+        }
+        Err(error) => Err(error).with_context(|| format!("cannot use {}", config.from.given_as())),
     }
 }
 

@@ -9,6 +9,7 @@ use distlock::{HoldKind, LockKind, LockOptions, RenewalKind, guarantees};
 use secrecy::SecretString;
 
 use super::connections::ConnectionArgs;
+use super::dianping::{DianpingArgs, check_dianping};
 use super::locks::{LockServers, check_database, check_fencing, check_redis, lock_kind};
 use super::login::LoginFlags;
 use super::purchase_mode::{PurchaseModeArgs, check_purchase_mode};
@@ -147,6 +148,9 @@ pub struct Serve {
     /// Logins.
     #[command(flatten)]
     pub login: LoginFlags,
+    /// The API of hm-dianping.
+    #[command(flatten)]
+    pub dianping: DianpingArgs,
     /// Traces of requests.
     #[command(flatten)]
     pub traces: TraceArgs,
@@ -242,6 +246,7 @@ impl Serve {
         check_redis(&self.redis_url)?;
         self.check_lock()?;
         self.check_writer()?;
+        check_dianping(self)?;
         check_purchase_mode(self)
     }
 

@@ -3,6 +3,8 @@
 use super::auth::Admin;
 use super::error::ApiError;
 use super::views::VoucherView;
+use crate::domain::{UserId, VoucherId};
+use crate::store::dianping::DianpingVoucher;
 use crate::store::{ChangedVoucher, VoucherReading};
 use crate::telemetry::{login_failed, request_denied};
 use crate::token::BadToken;
@@ -39,6 +41,12 @@ impl VoucherChange {
             "voucher changed by an admin"
         );
     }
+}
+
+/// Writes the log line of a voucher that was created by the API of hm-dianping.
+pub(super) fn log_dianping_voucher(actor: UserId, voucher: VoucherId, new: &DianpingVoucher) {
+    tracing::info!(target: "audit", %actor, action = "create", %voucher, after = ?new,
+        "voucher of hm-dianping created by an admin");
 }
 
 /// Counts failed logins, and requests without a valid token or the needed role.

@@ -113,7 +113,7 @@ async fn send_code(
     JsonBody(request): JsonBody<CodeRequest>,
 ) -> Result<Response, ApiError> {
     let phone = phone_of(&api, request.phone).await?;
-    let (challenge, code) = (new_challenge()?, new_code()?);
+    let (challenge, code) = (random_hex()?, new_code()?);
     let counted = api.limits.count_code(&phone, &asking).await?;
     let issued = issue(&api, LoginAttempt { phone: &phone, challenge: &challenge, code: &code });
     if let Err(error) = issued.await {
@@ -147,7 +147,7 @@ async fn issue(api: &ApiState, new: LoginAttempt<'_>) -> Result<(), ApiError> {
 }
 
 /// 128 random bits, in hexadecimal.
-fn new_challenge() -> Result<String, ApiError> {
+pub(super) fn random_hex() -> Result<String, ApiError> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).map_err(no_randomness)?;
     Ok(format!("{:032x}", u128::from_ne_bytes(bytes)))
@@ -159,7 +159,7 @@ fn no_randomness(error: getrandom::Error) -> ApiError {
 }
 
 /// Six digits, each of the million codes as likely as any other.
-fn new_code() -> Result<String, ApiError> {
+pub(super) fn new_code() -> Result<String, ApiError> {
     const SIX_DIGITS: u32 = 1_000_000;
     const FAIR: u32 = u32::MAX - u32::MAX % SIX_DIGITS;
     // One draw of 4,000 is rejected; 16 in a row mean that randomness is broken.

@@ -9,12 +9,14 @@
 //! - `extract`, `text_rules`, `validation_messages`: how input is checked, and what is said about
 //!   it;
 //! - `audit_log`: what is logged of admins;
+//! - `dianping`: another API, for clients of hm-dianping;
 //! - `server`: how connections are served and drained; `sse_limiter`: how many event streams.
 
 mod admin;
 mod audit_log;
 mod auth;
 mod body_drain;
+mod dianping;
 mod early_rejection;
 mod error;
 mod extract;
@@ -51,6 +53,7 @@ use crate::revocation::RevocationReader;
 use crate::sale::Sale;
 use crate::store::{Codes, Orders, Users, Vouchers};
 use crate::token::Tokens;
+pub use dianping::DianpingApi;
 pub use early_rejection::HttpService;
 use error::ApiError;
 pub use rate_limits::{LimitRules, RateLimits};
@@ -109,8 +112,8 @@ pub struct Api {
 
 type ApiState = Arc<Api>;
 
-/// The whole service.
-pub fn service(api: Api) -> HttpService {
+/// The whole service; the routes of hm-dianping are served if `dianping` is there.
+pub fn service(api: Api, dianping: Option<DianpingApi>) -> HttpService {
     let api = Arc::new(api);
     let context = Arc::new(RequestContext::new(Arc::clone(&api)));
     let layer = |is_for_operators| RequestLayer { context: Arc::clone(&context), is_for_operators };
@@ -124,6 +127,10 @@ pub fn service(api: Api) -> HttpService {
         .merge(tickets::router())
         .split_for_parts();
     let description = ([(CONTENT_TYPE, "application/json")], openapi::written(description));
+    let routes = match dianping {
+        Some(own) => routes.merge(dianping::router(Arc::clone(&api), own)),
+        None => routes,
+    };
     let routes = routes
         .route("/openapi.json", get(async move || description))
         .fallback(page::file)

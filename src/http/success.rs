@@ -29,6 +29,11 @@ pub(super) fn no_content() -> Response {
     StatusCode::NO_CONTENT.into_response()
 }
 
+/// 401 without a body, as clients of hm-dianping expect it.
+pub(super) fn not_logged_in() -> Response {
+    StatusCode::UNAUTHORIZED.into_response()
+}
+
 /// 304.
 pub(super) fn not_modified() -> Response {
     StatusCode::NOT_MODIFIED.into_response()

@@ -211,7 +211,9 @@ impl CriticalSection {
         if self.hooks.has_bug(InjectedBug::RetryWithFreshId) {
             return Err(StoreError::Conflict.into());
         }
-        match resolve(&self.pool, self.orders.tables, connection_id, &[new_order.id]).await {
+        match resolve(&self.pool, self.orders.tables.lock_order, connection_id, &[new_order.id])
+            .await
+        {
             Resolution::Committed => Ok(()),
             Resolution::Absent => Err(Refusal::Unavailable("database").into()),
             Resolution::Unknown => Err(AttemptError::Unknown(new_order.id)),
@@ -262,9 +264,9 @@ impl CriticalSection {
 }
 
 /// Refuses if the lock is lost; called before each statement.
-pub(super) fn ensure_held(lost_signal: Option<&LostSignal>) -> Result<(), AttemptError> {
+pub(super) fn ensure_held(lost_signal: Option<&LostSignal>) -> Result<(), Refusal> {
     if lost_signal.is_some_and(LostSignal::is_lost) {
-        return Err(Refusal::LockLost.into());
+        return Err(Refusal::LockLost);
     }
     Ok(())
 }

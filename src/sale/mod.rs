@@ -6,7 +6,8 @@
 //! - `critical_section`: what it does under its lock;
 //! - `single` and `batch_writer`: how its order is written;
 //! - `queued`: the queued mode;
-//! - `order_settlement` and `charge`: payment and cancellation.
+//! - `order_settlement` and `charge`: payment and cancellation;
+//! - `dianping`: the purchase on the tables of hm-dianping.
 //!
 //! Nothing here knows HTTP or SQL.
 
@@ -16,6 +17,7 @@ mod batch_writer;
 mod charge;
 mod config;
 mod critical_section;
+pub mod dianping;
 mod early_rejection;
 mod hold_times;
 mod housekeeping;

@@ -84,6 +84,6 @@ impl CriticalSection {
     /// The steps between the two round trips.
     async fn prepare(&self, lost_signal: Option<&LostSignal>) -> Result<(), AttemptError> {
         self.hooks.on_order_inserted().await;
-        ensure_held(lost_signal)
+        Ok(ensure_held(lost_signal)?)
     }
 }

@@ -145,7 +145,7 @@ impl CriticalSection {
         if let Some(FencedResource { name, token: Token(token) }) = &fenced {
             leave_effect(tx, new_order, name.as_str(), *token).await?;
         }
-        ensure_held(lost_signal)
+        Ok(ensure_held(lost_signal)?)
     }
 
     /// The INSERT, which the unique key may refuse, and the UPDATE, which its condition may.

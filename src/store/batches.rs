@@ -83,14 +83,7 @@ impl Orders {
         voucher: VoucherId,
         units: usize,
     ) -> Result<(), CommitError> {
-        let stock = self.tables.stock;
-        tx.commit_by(AssertSqlSafe(format!(
-            "UPDATE {stock} SET stock = stock - {units} \
-             WHERE voucher_id = {voucher} AND stock >= {units}; \
-             SELECT EXP(710 * (ROW_COUNT() <> 1)); \
-             COMMIT"
-        )))
-        .await
+        take_and_commit(tx, self.tables.stock, voucher, units).await
     }
 
     /// The units left of a voucher, and the orders of these users. One statement: a user whose own
@@ -123,4 +116,20 @@ impl Orders {
         }
         Ok(precheck)
     }
+}
+
+/// Takes units from that table of stock and commits, in one packet.
+pub(super) async fn take_and_commit(
+    tx: Transaction,
+    stock: &'static str,
+    voucher: VoucherId,
+    units: usize,
+) -> Result<(), CommitError> {
+    tx.commit_by(AssertSqlSafe(format!(
+        "UPDATE {stock} SET stock = stock - {units} \
+         WHERE voucher_id = {voucher} AND stock >= {units}; \
+         SELECT EXP(710 * (ROW_COUNT() <> 1)); \
+         COMMIT"
+    )))
+    .await
 }

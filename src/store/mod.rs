@@ -9,6 +9,7 @@ mod audit;
 mod batches;
 mod charges;
 mod codes;
+pub mod dianping;
 mod effects;
 mod error;
 mod health;
@@ -48,7 +49,7 @@ pub use orders::{NewOrder, OrderReading, Orders};
 pub use phones::{Phones, SetAsideUser, normalize_phones};
 pub use pools::{
     DatabaseOptions, RedisAddress, RedisConnection, RedisKeys, check_database_access,
-    check_database_address, database, redis, redis_later, refuse_eviction,
+    check_database_address, database, database_in_server_zone, redis, redis_later, refuse_eviction,
 };
 pub use quarantine::QuarantinedEntry;
 pub use replicas::Replicas;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use time::{Date, OffsetDateTime};
+use time::{Date, OffsetDateTime, UtcOffset};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
@@ -21,6 +21,8 @@ const DRAW_TIMEOUT: Duration = Duration::from_secs(1);
 #[derive(Clone)]
 pub struct OrderIds {
     connection: RedisConnection,
+    zone: UtcOffset,
+    key_of: fn(Date) -> String,
     block: Arc<Mutex<Block>>,
 }
 
@@ -33,8 +35,20 @@ struct Block {
 impl OrderIds {
     /// Ids from that Redis.
     pub fn new(connection: RedisConnection) -> Self {
+        Self::by(connection, UtcOffset::UTC, |day| format!("icr:order:{day}"))
+    }
+
+    /// Ids from the counter that hm-dianping's own replicas in that zone draw from.
+    pub fn dianping(connection: RedisConnection, zone: UtcOffset) -> Self {
+        Self::by(connection, zone, |day| {
+            let (year, month, day) = day.to_calendar_date();
+            format!("icr:order:{year}{:02}{day:02}", u8::from(month))
+        })
+    }
+
+    fn by(connection: RedisConnection, zone: UtcOffset, key_of: fn(Date) -> String) -> Self {
         let block = Block { day: Date::MIN, next: 0, end: 0 };
-        Self { connection, block: Arc::new(Mutex::new(block)) }
+        Self { connection, zone, key_of, block: Arc::new(Mutex::new(block)) }
     }
 
     /// Another id.
@@ -54,7 +68,8 @@ impl OrderIds {
         let mut block = self.block.lock().await;
         let mut ids = Vec::with_capacity(count);
         for _ in 0..count {
-            let now = OffsetDateTime::now_utc();
+            // The clock on the wall counts, as if it were UTC.
+            let now = OffsetDateTime::now_utc().to_offset(self.zone).replace_offset(UtcOffset::UTC);
             if block.next == block.end || block.day != now.date() {
                 *block = self.fetch(now.date()).await?;
             }
@@ -65,7 +80,7 @@ impl OrderIds {
     }
 
     async fn fetch(&self, day: Date) -> Result<Block, StoreError> {
-        let key = format!("icr:order:{day}");
+        let key = (self.key_of)(day);
         let (end,): (u64,) = redis::pipe()
             .atomic()
             .incr(&key, BLOCK)

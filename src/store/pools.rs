@@ -74,15 +74,23 @@ pub async fn check_database_access(url: &str) -> Result<(), StoreError> {
 
 /// Makes the pool. Nothing is connected yet.
 pub fn database(options: &DatabaseOptions) -> Result<MySqlPool, sqlx::Error> {
+    Ok(pool(options, address(&options.url)?))
+}
+
+/// As [`database`], with sessions that keep the server's time zone, as those of other programs do.
+pub fn database_in_server_zone(options: &DatabaseOptions) -> Result<MySqlPool, sqlx::Error> {
+    Ok(pool(options, address(&options.url)?.timezone(None)))
+}
+
+fn pool(options: &DatabaseOptions, connect: MySqlConnectOptions) -> MySqlPool {
     let naive = options.naive;
     // The server counts whole seconds.
     let silence_s = options.silence.map(|silence| silence.as_millis().div_ceil(1000).max(1));
     let silence = silence_s.map(|s| format!("SET SESSION wait_timeout = {s}"));
     let idle = options.silence.map_or(IDLE_TIMEOUT, |silence| IDLE_TIMEOUT.min(silence / 3));
-    let connect = address(&options.url)?;
     // A slow statement is not news here: a crowd queues for one row.
     let connect = connect.disable_statement_logging();
-    Ok(MySqlPoolOptions::new()
+    MySqlPoolOptions::new()
         .max_connections(options.pool_size)
         .acquire_timeout(ACQUIRE_TIMEOUT)
         .idle_timeout(idle)
@@ -110,7 +118,7 @@ pub fn database(options: &DatabaseOptions) -> Result<MySqlPool, sqlx::Error> {
                 Ok(())
             })
         })
-        .connect_lazy_with(connect))
+        .connect_lazy_with(connect)
 }
 
 fn redis_timeouts() -> ConnectionManagerConfig {

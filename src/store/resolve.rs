@@ -31,16 +31,17 @@ pub enum Resolution {
     Unknown,
 }
 
-/// Finds out whether the transaction on that connection wrote those orders.
+/// Finds out whether the transaction on that connection wrote those orders. `lock_order` reads one
+/// of them by its id, with a lock.
 pub async fn resolve(
     pool: &MySqlPool,
-    tables: &SaleTables,
+    lock_order: &'static str,
     connection_id: u64,
     orders: &[OrderId],
 ) -> Resolution {
     let mut patience = Patience::of(orders);
     while patience.lasts().await {
-        match look(pool, tables, connection_id, orders).await {
+        match look(pool, lock_order, connection_id, orders).await {
             Ok(true) => return Resolution::Committed,
             Ok(false) => return Resolution::Absent,
             Err(error) => tracing::debug!(%error, ?orders, "the outcome is still unknown"),
@@ -124,15 +125,15 @@ pub(super) async fn kill(pool: &MySqlPool, connection_id: u64) -> Result<Session
 
 async fn look(
     pool: &MySqlPool,
-    tables: &SaleTables,
+    lock_order: &'static str,
     connection_id: u64,
     orders: &[OrderId],
 ) -> Result<bool, StoreError> {
     let mut session = kill(pool, connection_id).await?;
     let Some((first, others)) = orders.split_first() else { return Ok(false) };
-    let row = session.fetch_optional(sqlx::query(tables.lock_order).bind(first.0)).await?;
+    let row = session.fetch_optional(sqlx::query(lock_order).bind(first.0)).await?;
     for order in others {
-        let other = sqlx::query(tables.lock_order).bind(order.0);
+        let other = sqlx::query(lock_order).bind(order.0);
         if session.fetch_optional(other).await?.is_some() != row.is_some() {
             return Err(StoreError::Unexpected("a transaction is there in part".into()));
         }

@@ -44,6 +44,10 @@ const LOGIN: RequiredRights = RequiredRights {
     channels: "",
     commands: "EVAL s 1 K; EVALSHA s 1 K; HDEL K f; HGET K f; HGETALL K; HSET K f v; PEXPIRE K 1",
 };
+const DIANPING: [RequiredRights; 2] = [
+    RequiredRights { keys: "login:*", channels: "", commands: "GET K; SET K v; DEL K; EXPIRE K 1" },
+    RequiredRights { keys: "seckill:stock:*", channels: "", commands: "SET K v" },
+];
 const LIMITS: RequiredRights = RequiredRights {
     keys: "limit:*",
     channels: "",
@@ -110,6 +114,8 @@ pub struct RedisUse {
     pub confirmations: u32,
     /// Whether purchases are queued.
     pub is_queued: bool,
+    /// Whether the API of hm-dianping is served.
+    pub has_dianping: bool,
     /// Whether the eviction policy is looked at.
     pub checks_eviction: bool,
 }
@@ -124,13 +130,14 @@ impl RedisUse {
             Some(RedisKeys::Fair) => &[FAIR],
             Some(RedisKeys::ReadWrite) => &[READ_WRITE],
         };
-        let is_used: [(bool, &'static [RequiredRights]); 6] = [
+        let is_used: [(bool, &'static [RequiredRights]); 7] = [
             (true, &[SERVER, ORDER_IDS, LOGIN, LIMITS, REDISSON]),
             (true, &REDISSON_LATCHES),
             (true, of_lock),
             (self.confirmations > 0, &[REPLICATION]),
             (self.is_queued, &[QUEUE, REQUESTS, STREAMS]),
             (self.checks_eviction, &[EVICTION]),
+            (self.has_dianping, &DIANPING),
         ];
         is_used.into_iter().filter(|(is_used, _)| *is_used).flat_map(|(_, needs)| needs)
     }
@@ -286,12 +293,13 @@ mod tests {
         commands: "TYPE K; STRLEN K; HLEN K; HKEYS K; HSTRLEN K f; LRANGE K 0 0",
     };
 
-    const ALL: [&[RequiredRights]; 5] = [
+    const ALL: [&[RequiredRights]; 6] = [
         &[SERVER, EVICTION, REPLICATION, ORDER_IDS, LOGIN, LIMITS, REDISSON],
         &REDISSON_LATCHES,
         &[SET_LOCKS, SETNX_LOCKS, FAIR, READ_WRITE],
         &[QUEUE, REQUESTS, STREAMS],
         &[HOLDERS],
+        &DIANPING,
     ];
 
     #[test]
@@ -329,7 +337,7 @@ mod tests {
     #[test]
     fn what_scripts_call_is_asked_for() {
         for (folder, begins, needs) in [
-            ("login", "", &[LOGIN][..]),
+            ("login", "", &[LOGIN, DIANPING[0]][..]),
             ("limit", "take", &[LIMITS]),
             ("limit", "give_back", &[LIMITS]),
             ("limit", "stream", &[STREAMS]),

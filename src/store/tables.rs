@@ -12,7 +12,8 @@ pub struct SaleTables {
     pub(super) insert_orders: &'static str,
     pub(super) find_order: &'static str,
     pub(super) find_any_order: &'static str,
-    pub(super) lock_order: &'static str,
+    /// Reads an order by its id, with a lock.
+    pub lock_order: &'static str,
     pub(super) lock_status: &'static str,
     pub(super) settle_order: &'static str,
     pub(super) late_vouchers: &'static str,

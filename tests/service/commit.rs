@@ -259,7 +259,7 @@ async fn a_transaction_that_is_still_ending_is_waited_for_however_long_that_take
         insert.execute(&mut ending).await.expect("a row");
         let pool = pool.clone();
         let looking = tokio::spawn(async move {
-            resolve(&pool, &SaleTables::GUARDED, GONE, &[OrderId(order)]).await
+            resolve(&pool, SaleTables::GUARDED.lock_order, GONE, &[OrderId(order)]).await
         });
         // Longer than one wait for the row: also a look that times out has found out nothing.
         tokio::time::sleep(ROW_WAIT + Duration::from_millis(500)).await;

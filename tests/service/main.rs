@@ -11,6 +11,7 @@ mod comparison;
 mod contention;
 mod crowd;
 mod demo_vouchers;
+mod dianping;
 mod early;
 mod every_kind;
 mod faults;

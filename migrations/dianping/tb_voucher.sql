@@ -1,0 +1,14 @@
+-- Vouchers of shops: type 0 is ordinary, 1 a flash sale; status 1 is on sale. Values are cents.
+CREATE TABLE IF NOT EXISTS tb_voucher (
+    id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY,
+    shop_id BIGINT UNSIGNED NULL,
+    title VARCHAR(255) NOT NULL,
+    sub_title VARCHAR(255) NULL,
+    rules VARCHAR(1024) NULL,
+    pay_value BIGINT UNSIGNED NOT NULL,
+    actual_value BIGINT NOT NULL,
+    type TINYINT UNSIGNED NOT NULL DEFAULT 0,
+    status TINYINT UNSIGNED NOT NULL DEFAULT 1,
+    create_time TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP,
+    update_time TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP
+) DEFAULT CHARSET = utf8mb4;

@@ -1,0 +1,158 @@
+//! Login by phone and code, and the user of a token.
+
+use axum::extract::{FromRequest, FromRequestParts, Request, State};
+use axum::http::header::AUTHORIZATION;
+use axum::http::request::Parts;
+use axum::response::Response;
+use garde::Validate;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::DianpingState;
+use super::envelope::{Failure, data, done};
+use super::params::Params;
+use crate::domain::{Phone, UserId};
+use crate::http::error::ApiError;
+use crate::http::extract::JsonBody;
+use crate::http::login::{new_code, random_hex};
+use crate::http::rate_limits::LoginCodeRateLimit;
+use crate::store::Rate;
+use crate::store::dianping::DianpingUser;
+
+/// The most wrong codes of a phone in the life of one.
+const TRIES: u32 = 10;
+/// The most characters of a token: its own have 32.
+const TOKEN_LENGTH: usize = 64;
+
+/// A user with a token that lives.
+pub(super) struct LoggedIn {
+    pub(super) user: DianpingUser,
+    token: String,
+}
+
+impl FromRequestParts<DianpingState> for LoggedIn {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, api: &DianpingState) -> Result<Self, Failure> {
+        let token = parts.headers.get(AUTHORIZATION).and_then(|token| token.to_str().ok());
+        let fit = |token: &&str| {
+            (1..=TOKEN_LENGTH).contains(&token.len())
+                && token.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+        };
+        let token = token.filter(fit).ok_or(Failure::NotLoggedIn)?.to_owned();
+        let user = api.own.logins.user_of_token(&token).await?;
+        Ok(Self { user: user.ok_or(Failure::NotLoggedIn)?, token })
+    }
+}
+
+/// A JSON body; fields that hm-dianping does not know are ignored, as it does.
+pub(super) struct Body<T>(pub(super) T);
+
+impl<T> FromRequest<DianpingState> for Body<T>
+where
+    T: serde::de::DeserializeOwned + Validate<Context = ()>,
+{
+    type Rejection = Failure;
+
+    async fn from_request(request: Request, api: &DianpingState) -> Result<Self, Failure> {
+        let JsonBody(body) = JsonBody::from_request(request, api).await?;
+        Ok(Self(body))
+    }
+}
+
+/// What a login sends.
+#[derive(Deserialize, Validate)]
+pub(super) struct Login {
+    #[garde(length(chars, max = 32))]
+    phone: String,
+    #[garde(length(chars, max = 32))]
+    code: String,
+}
+
+/// A user as others see one.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct UserView {
+    id: u64,
+    nick_name: String,
+    icon: String,
+}
+
+/// Eleven digits of a mobile number of China.
+fn phone_of(text: &str) -> Result<&str, Failure> {
+    let bytes = text.as_bytes();
+    let is_phone = bytes.len() == 11
+        && bytes.iter().all(u8::is_ascii_digit)
+        && bytes[0] == b'1'
+        && bytes[1] >= b'3';
+    if is_phone { Ok(text) } else { Err(Failure::because("手机号格式错误")) }
+}
+
+/// Sends a code. With `--dev` it is in the answer.
+pub(super) async fn send_code(
+    State(state): State<DianpingState>,
+    params: Params,
+    request: Request,
+) -> Result<Response, Failure> {
+    let phone = phone_of(params.text("phone").unwrap_or_default())?;
+    let DianpingState { api, own } = &state;
+    let (mut parts, _) = request.into_parts();
+    let asking = LoginCodeRateLimit::from_request_parts(&mut parts, api).await?;
+    let code = new_code()?;
+    // The name by which the native API counts.
+    let international = Phone::from_stored(format!("+86{phone}"));
+    let counted = api.limits.count_code(&international, &asking).await?;
+    let sent = async {
+        own.logins.set_code(phone, &code, api.codes.life()).await?;
+        if api.outbox.is_answer() {
+            return Ok(());
+        }
+        let line = json!({"login_code": code, "phone": phone}).to_string();
+        if api.outbox.deliver(line).await.is_ok() {
+            return Ok(());
+        }
+        own.logins.void_code(phone).await?;
+        Err(Failure::from(ApiError::LoginUnavailable))
+    };
+    if let Err(failure) = sent.await {
+        api.limits.give_back(counted.with_address(asking)).await;
+        return Err(failure);
+    }
+    Ok(if api.outbox.is_answer() { data(code) } else { done() })
+}
+
+/// Turns a code into a token.
+pub(super) async fn login(
+    State(state): State<DianpingState>,
+    Body(Login { phone, code }): Body<Login>,
+) -> Result<Response, Failure> {
+    let phone = phone_of(&phone)?;
+    let DianpingState { api, own } = &state;
+    let rate = Rate { most: TRIES, period: api.codes.life() };
+    if api.limits.counts.take(&format!("dianping:login:{phone}"), rate).await?.is_some() {
+        return Err(ApiError::TooManyRequests { retry_after_s: rate.period.as_secs() }.into());
+    }
+    if !own.logins.redeem(phone, &code).await? {
+        return Err(Failure::because("验证码错误"));
+    }
+    let name = format!("user_{:010x}", fastrand::u64(..1 << 40));
+    let user = own.logins.user_of(phone, &name).await?;
+    let token = random_hex()?;
+    own.logins.set_token(&token, &user).await?;
+    Ok(data(token))
+}
+
+/// The user of the token.
+pub(super) async fn me(LoggedIn { user, .. }: LoggedIn) -> Response {
+    let DianpingUser { id: UserId(id), nick_name, icon } = user;
+    data(UserView { id, nick_name, icon })
+}
+
+/// Ends the token.
+pub(super) async fn logout(
+    State(state): State<DianpingState>,
+    caller: LoggedIn,
+) -> Result<Response, Failure> {
+    state.own.logins.end_token(&caller.token).await?;
+    Ok(done())
+}
