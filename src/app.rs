@@ -1,6 +1,7 @@
 //! The composition root: from configuration to a running service.
 
 mod dianping;
+mod lock_servers;
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -29,6 +30,7 @@ use crate::store::{
 use crate::telemetry;
 use crate::token::Tokens;
 use crate::{database, failpoint};
+use lock_servers::LockServersHealth;
 
 /// Connections for heartbeat and housekeeping, and for reads of revocations beside them.
 const SIDE_CONNECTIONS: u32 = 2;
@@ -156,23 +158,6 @@ impl App {
             tracing::debug!(%error, "cannot remove this replica from the table; its row expires");
         }
         tokio::join!(pool.close(), side_pool.close());
-    }
-}
-
-/// Checks the servers that only the locks need.
-#[derive(Clone)]
-struct LockServersHealth {
-    locks: Locks,
-    /// Whether the kind has such servers.
-    watched: bool,
-}
-
-impl LockServersHealth {
-    async fn ask(self) -> Result<(), String> {
-        if !self.watched {
-            return Ok(());
-        }
-        self.locks.check_servers().await.map_err(|error| format!("locks: {error}"))
     }
 }
 

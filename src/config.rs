@@ -110,8 +110,8 @@ pub enum Command {
     Serve(Box<Serve>),
     /// Bring the database's schema up to date.
     Migrate(Migrate),
-    /// Bring a database of hm-dianping in, for `serve --api hm-dianping`: add what it lacks, and say
-    /// what was done. May be run again. Exit 1 if duplicates are in the way.
+    /// Bring a database of hm-dianping in, for `serve --api hm-dianping`: add what it lacks, and
+    /// say what was done. May be run again. Exit 1 if duplicates are in the way.
     Adopt(Adopt),
     /// Create users and write a token for each, for load tests; `token revoke` ends tokens.
     Token(Token),

@@ -193,9 +193,10 @@ async fn migrate(config: &Migrate) -> anyhow::Result<()> {
 async fn adopt(config: &Adopt) -> anyhow::Result<bool> {
     let mut say = |line: String| drop(print_line(&line));
     let url = config.from.expose();
-    let done = match config.undo {
-        true => dianping::undo(url, &mut say).await,
-        false => dianping::adopt(url, config.duplicates, &mut say).await,
+    let done = if config.undo {
+        dianping::undo(url, &mut say).await
+    } else {
+        dianping::adopt(url, config.duplicates, &mut say).await
     };
     match done {
         Ok(()) => Ok(true),

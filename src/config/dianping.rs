@@ -1,12 +1,11 @@
 //! Flags of hm-dianping's API, and `seckill adopt`.
 
 use clap::{Args, ValueEnum};
-use distlock::LockKind;
 use time::UtcOffset;
 use time::macros::format_description;
 
 use super::Address;
-use super::serve::Serve;
+use super::serve::{LOCK, Serve};
 use crate::domain::UserId;
 use crate::sale::{Guards, Scope};
 use crate::store::dianping::AdoptMode;
@@ -33,7 +32,7 @@ pub struct DianpingArgs {
     #[arg(long, env = "DIANPING_ZONE", value_parser = zone, allow_hyphen_values = true)]
     pub dianping_zone: Option<UtcOffset>,
     /// Users of `tb_user` who may create vouchers there, by id, separated by commas. Without them
-    /// nobody may.
+    /// that is refused.
     #[arg(long, env = "DIANPING_ADMINS", value_delimiter = ',')]
     pub dianping_admins: Vec<UserId>,
 }
@@ -64,7 +63,7 @@ pub(super) fn check_dianping(serve: &Serve) -> Result<(), String> {
         };
     }
     let senseless = [
-        (serve.lock != LockKind::Redisson, "--lock redisson"),
+        (serve.lock.as_str() != LOCK, "--lock redisson"),
         (serve.lock_scope != Scope::User, "--lock-scope user"),
         (serve.laboratory.guards == Guards::Off, "--guards on"),
         (serve.laboratory.inject_bug.is_some(), "no --inject-bug"),

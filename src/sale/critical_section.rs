@@ -21,13 +21,16 @@ use super::lab_hooks::{LabHooks, on_release};
 use super::outcome::{Outcome, Refusal};
 use super::retry::{MAX_TRIES, jitter};
 use super::{InjectedBug, LockOrder, OnLost, Parts, SaleConfig, Scope, Writer};
-use crate::domain::VoucherId;
+use crate::domain::{OrderId, VoucherId};
 use crate::failpoint::{self, reach};
 use crate::store::{
     CommitError, Duplicate, Health, NewOrder, OrderIds, Orders, Resolution, StoreError,
     Transaction, resolve,
 };
 use crate::telemetry::{DurationMetric, record_duration, traces};
+
+/// The distance of whole numbers that JavaScript can tell apart at the size of order ids.
+const JAVASCRIPT_STEP: u64 = 128;
 
 /// What purchases do under their locks.
 pub(super) struct CriticalSection {
@@ -79,11 +82,21 @@ impl CriticalSection {
         if self.config.lock_order != LockOrder::Inside && !self.lock_is_transaction {
             guard = match self.enter(attempt).await {
                 Ok(guard) => Some(guard),
+                Err(Refusal::InProgress)
+                    if self.hooks.has_bug(InjectedBug::LockRefusalAcknowledged) =>
+                {
+                    return (self.acknowledge_unwritten(attempt).await, None);
+                }
                 Err(refusal) => return (Outcome::Refused(refusal), None),
             };
         }
         let written = self.write_order(attempt, &mut guard);
-        let outcome = written.instrument(traces::write_span()).await;
+        let mut outcome = written.instrument(traces::write_span()).await;
+        if let Outcome::Bought(order) = &mut outcome
+            && self.hooks.has_bug(InjectedBug::RoundedOrderIds)
+        {
+            order.id = OrderId((order.id.0 + JAVASCRIPT_STEP / 2) & !(JAVASCRIPT_STEP - 1));
+        }
         if let Some(guard) = &guard {
             on_release(attempt.hold_times.as_deref(), guard);
         }
@@ -94,6 +107,14 @@ impl CriticalSection {
             guard.leave_to_lease();
         }
         (outcome, guard)
+    }
+
+    /// The answer to a purchase that did not get its lock, as an injected bug gives it.
+    async fn acknowledge_unwritten(&self, attempt: &PurchaseAttempt) -> Outcome {
+        match self.ids.draw().await {
+            Ok(id) => Outcome::Bought(attempt.order(&attempt.new_order(id))),
+            Err(error) => Outcome::Refused(error.into()),
+        }
     }
 
     /// Takes the lock of a purchase.

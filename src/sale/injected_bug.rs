@@ -47,6 +47,12 @@ pub enum InjectedBug {
     ReleaseBeforeCommit,
     /// The stock update has lost its condition.
     NoStockCondition,
+    /// The stock update has its condition, and whether it found a unit is ignored.
+    IgnoredDecrement,
+    /// A purchase that does not get its lock is answered as if it had bought.
+    LockRefusalAcknowledged,
+    /// An order's id is answered as JavaScript reads it: rounded to 53 bits.
+    RoundedOrderIds,
     /// A purchase is dropped with its client, and its connection goes back to the pool with its
     /// transaction open.
     AbortWithClient,
@@ -80,6 +86,9 @@ impl InjectedBug {
             | Self::AnswerBeforeCommit
             | Self::ReleaseBeforeCommit
             | Self::NoStockCondition
+            | Self::IgnoredDecrement
+            | Self::LockRefusalAcknowledged
+            | Self::RoundedOrderIds
             | Self::AbortWithClient
             | Self::LostCompensation
             | Self::LyingAudit

@@ -145,6 +145,12 @@ pub enum InjectedBug {
     ReleaseBeforeCommit,
     /// A unit is taken even if none is left.
     NoStockCondition,
+    /// An order is written though no unit was taken for it.
+    IgnoredDecrement,
+    /// A purchase that does not get its lock is answered as if it had bought.
+    LockRefusalAcknowledged,
+    /// An order's id is answered rounded to 53 bits.
+    RoundedOrderIds,
     /// The audit does not say what is in the database.
     LyingAudit,
     /// The lock's key has no lease.
@@ -195,6 +201,9 @@ impl InjectedBug {
         match self {
             Self::ReleaseBeforeCommit => "release-before-commit",
             Self::NoStockCondition => "no-stock-condition",
+            Self::IgnoredDecrement => "ignored-decrement",
+            Self::LockRefusalAcknowledged => "lock-refusal-acknowledged",
+            Self::RoundedOrderIds => "rounded-order-ids",
             Self::LyingAudit => "lying-audit",
             Self::SetnxWithoutExpire => "setnx-without-expire",
             Self::DelWithoutOwnerCheck => "del-without-owner-check",

@@ -14,6 +14,28 @@ fn every_bug_that_replicas_can_have_has_one_row_and_so_has_the_forgetful_databas
 }
 
 #[test]
+fn each_command_of_the_bug_museum_is_of_one_bug_or_one_rung() {
+    let page = include_str!("../../../docs/museum.md");
+    let command =
+        |row: &str| row.split(" | ").nth(2).expect("a command").trim_matches('`').to_owned();
+    let rows = page.lines().filter(|line| line.starts_with("| ") && line.contains("loadtest "));
+    let mut commands: Vec<String> = rows.map(command).collect();
+    for command in &commands {
+        let is_bug = command
+            .strip_prefix("loadtest inject-bugs --only ")
+            .is_some_and(|name| BUG_CASES.iter().any(|row| row.bug.name() == name));
+        let is_rung = command
+            .strip_prefix("loadtest learn ")
+            .is_some_and(|slug| crate::ladder::RUNGS.iter().any(|rung| rung.slug == slug));
+        assert!(is_bug || is_rung, "{command}");
+    }
+    let rows = commands.len();
+    commands.sort_unstable();
+    commands.dedup();
+    assert!(rows >= 15 && commands.len() == rows, "{rows} rows, {} commands", commands.len());
+}
+
+#[test]
 fn with_the_bug_and_without_it_all_else_is_the_same() {
     for row in BUG_CASES {
         let (with_bug, sound) = (row.cell_plan(7, true), row.cell_plan(7, false));

@@ -14,6 +14,7 @@
 //! It returns results ([`results`], [`injection_results`]) and draws none. While it runs, it tells
 //! an observer of each cell that ends.
 
+mod bug_cases;
 pub mod cell;
 pub mod cell_axes;
 pub mod cell_plan;

@@ -27,7 +27,7 @@ struct Envelope<T> {
 }
 
 /// Why a request was refused.
-pub(super) enum Failure {
+pub(super) enum DianpingFailure {
     /// With 401.
     NotLoggedIn,
     /// With 200 and this message.
@@ -46,20 +46,20 @@ pub(super) fn done() -> Response {
     Json(Envelope::<()> { success: true, error: None, data: None }).into_response()
 }
 
-impl Failure {
+impl DianpingFailure {
     /// A refusal with that message.
     pub(super) fn because(message: impl Into<Cow<'static, str>>) -> Self {
         Self::Because(message.into())
     }
 }
 
-impl From<StoreError> for Failure {
+impl From<StoreError> for DianpingFailure {
     fn from(error: StoreError) -> Self {
         ApiError::from(error).into()
     }
 }
 
-impl From<ApiError> for Failure {
+impl From<ApiError> for DianpingFailure {
     fn from(error: ApiError) -> Self {
         match error {
             ApiError::Invalid { field, limit, .. } => Self::because(format!("{field}: {limit}")),
@@ -74,7 +74,7 @@ impl From<ApiError> for Failure {
     }
 }
 
-impl From<Refusal> for Failure {
+impl From<Refusal> for DianpingFailure {
     fn from(refusal: Refusal) -> Self {
         Self::because(match refusal {
             Refusal::SoldOut => "库存不足",
@@ -89,7 +89,7 @@ impl From<Refusal> for Failure {
     }
 }
 
-impl IntoResponse for Failure {
+impl IntoResponse for DianpingFailure {
     fn into_response(self) -> Response {
         match self {
             Self::NotLoggedIn => not_logged_in(),

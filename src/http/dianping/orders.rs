@@ -5,9 +5,9 @@ use axum::http::HeaderMap;
 use axum::response::Response;
 
 use super::DianpingState;
-use super::envelope::{Failure, data};
+use super::envelope::{DianpingFailure, data};
 use super::params::PathNumber;
-use super::users::LoggedIn;
+use super::users::TokenHolder;
 use crate::domain::{OrderId, VoucherId};
 use crate::sale::dianping::DianpingOutcome;
 
@@ -17,10 +17,10 @@ const IDS: &str = "x-ids";
 /// Buys one unit of a voucher.
 pub(super) async fn buy(
     State(state): State<DianpingState>,
-    caller: LoggedIn,
+    caller: TokenHolder,
     PathNumber(voucher): PathNumber,
     request: Request,
-) -> Result<Response, Failure> {
+) -> Result<Response, DianpingFailure> {
     let DianpingState { api, own } = state;
     let user = caller.user.id;
     let (parts, _) = request.into_parts();
@@ -30,9 +30,9 @@ pub(super) async fn buy(
         Some(DianpingOutcome::Bought(order)) => Ok(id(order, &parts.headers)),
         Some(DianpingOutcome::Refused(refusal)) => Err(refusal.into()),
         Some(DianpingOutcome::Unknown(order)) => {
-            Err(Failure::because(format!("结果未知，请稍后查询订单 {order}")))
+            Err(DianpingFailure::because(format!("结果未知，请稍后查询订单 {order}")))
         }
-        None => Err(Failure::because("服务器异常")),
+        None => Err(DianpingFailure::because("服务器异常")),
     }
 }
 

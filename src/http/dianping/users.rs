@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::DianpingState;
-use super::envelope::{Failure, data, done};
-use super::params::Params;
+use super::envelope::{DianpingFailure, data, done};
+use super::params::QueryParams;
 use crate::domain::{Phone, UserId};
 use crate::http::error::ApiError;
 use crate::http::extract::JsonBody;
@@ -25,36 +25,39 @@ const TRIES: u32 = 10;
 const TOKEN_LENGTH: usize = 64;
 
 /// A user with a token that lives.
-pub(super) struct LoggedIn {
+pub(super) struct TokenHolder {
     pub(super) user: DianpingUser,
     token: String,
 }
 
-impl FromRequestParts<DianpingState> for LoggedIn {
-    type Rejection = Failure;
+impl FromRequestParts<DianpingState> for TokenHolder {
+    type Rejection = DianpingFailure;
 
-    async fn from_request_parts(parts: &mut Parts, api: &DianpingState) -> Result<Self, Failure> {
+    async fn from_request_parts(
+        parts: &mut Parts,
+        api: &DianpingState,
+    ) -> Result<Self, DianpingFailure> {
         let token = parts.headers.get(AUTHORIZATION).and_then(|token| token.to_str().ok());
         let fit = |token: &&str| {
             (1..=TOKEN_LENGTH).contains(&token.len())
                 && token.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
         };
-        let token = token.filter(fit).ok_or(Failure::NotLoggedIn)?.to_owned();
+        let token = token.filter(fit).ok_or(DianpingFailure::NotLoggedIn)?.to_owned();
         let user = api.own.logins.user_of_token(&token).await?;
-        Ok(Self { user: user.ok_or(Failure::NotLoggedIn)?, token })
+        Ok(Self { user: user.ok_or(DianpingFailure::NotLoggedIn)?, token })
     }
 }
 
 /// A JSON body; fields that hm-dianping does not know are ignored, as it does.
-pub(super) struct Body<T>(pub(super) T);
+pub(super) struct DianpingBody<T>(pub(super) T);
 
-impl<T> FromRequest<DianpingState> for Body<T>
+impl<T> FromRequest<DianpingState> for DianpingBody<T>
 where
     T: serde::de::DeserializeOwned + Validate<Context = ()>,
 {
-    type Rejection = Failure;
+    type Rejection = DianpingFailure;
 
-    async fn from_request(request: Request, api: &DianpingState) -> Result<Self, Failure> {
+    async fn from_request(request: Request, api: &DianpingState) -> Result<Self, DianpingFailure> {
         let JsonBody(body) = JsonBody::from_request(request, api).await?;
         Ok(Self(body))
     }
@@ -72,28 +75,28 @@ pub(super) struct Login {
 /// A user as others see one.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct UserView {
+struct DianpingUserView {
     id: u64,
     nick_name: String,
     icon: String,
 }
 
 /// Eleven digits of a mobile number of China.
-fn phone_of(text: &str) -> Result<&str, Failure> {
+fn phone_of(text: &str) -> Result<&str, DianpingFailure> {
     let bytes = text.as_bytes();
     let is_phone = bytes.len() == 11
         && bytes.iter().all(u8::is_ascii_digit)
         && bytes[0] == b'1'
         && bytes[1] >= b'3';
-    if is_phone { Ok(text) } else { Err(Failure::because("手机号格式错误")) }
+    if is_phone { Ok(text) } else { Err(DianpingFailure::because("手机号格式错误")) }
 }
 
 /// Sends a code. With `--dev` it is in the answer.
 pub(super) async fn send_code(
     State(state): State<DianpingState>,
-    params: Params,
+    params: QueryParams,
     request: Request,
-) -> Result<Response, Failure> {
+) -> Result<Response, DianpingFailure> {
     let phone = phone_of(params.text("phone").unwrap_or_default())?;
     let DianpingState { api, own } = &state;
     let (mut parts, _) = request.into_parts();
@@ -112,7 +115,7 @@ pub(super) async fn send_code(
             return Ok(());
         }
         own.logins.void_code(phone).await?;
-        Err(Failure::from(ApiError::LoginUnavailable))
+        Err(DianpingFailure::from(ApiError::LoginUnavailable))
     };
     if let Err(failure) = sent.await {
         api.limits.give_back(counted.with_address(asking)).await;
@@ -124,8 +127,8 @@ pub(super) async fn send_code(
 /// Turns a code into a token.
 pub(super) async fn login(
     State(state): State<DianpingState>,
-    Body(Login { phone, code }): Body<Login>,
-) -> Result<Response, Failure> {
+    DianpingBody(Login { phone, code }): DianpingBody<Login>,
+) -> Result<Response, DianpingFailure> {
     let phone = phone_of(&phone)?;
     let DianpingState { api, own } = &state;
     let rate = Rate { most: TRIES, period: api.codes.life() };
@@ -133,7 +136,7 @@ pub(super) async fn login(
         return Err(ApiError::TooManyRequests { retry_after_s: rate.period.as_secs() }.into());
     }
     if !own.logins.redeem(phone, &code).await? {
-        return Err(Failure::because("验证码错误"));
+        return Err(DianpingFailure::because("验证码错误"));
     }
     let name = format!("user_{:010x}", fastrand::u64(..1 << 40));
     let user = own.logins.user_of(phone, &name).await?;
@@ -143,16 +146,16 @@ pub(super) async fn login(
 }
 
 /// The user of the token.
-pub(super) async fn me(LoggedIn { user, .. }: LoggedIn) -> Response {
+pub(super) async fn me(TokenHolder { user, .. }: TokenHolder) -> Response {
     let DianpingUser { id: UserId(id), nick_name, icon } = user;
-    data(UserView { id, nick_name, icon })
+    data(DianpingUserView { id, nick_name, icon })
 }
 
 /// Ends the token.
 pub(super) async fn logout(
     State(state): State<DianpingState>,
-    caller: LoggedIn,
-) -> Result<Response, Failure> {
+    caller: TokenHolder,
+) -> Result<Response, DianpingFailure> {
     state.own.logins.end_token(&caller.token).await?;
     Ok(done())
 }

@@ -6,9 +6,9 @@ use garde::Validate;
 use serde::Deserialize;
 
 use super::DianpingState;
-use super::envelope::{Failure, data};
+use super::envelope::{DianpingFailure, data};
 use super::params::time;
-use super::users::{Body, LoggedIn};
+use super::users::{DianpingBody, TokenHolder};
 use crate::domain::LAST_ID;
 use crate::http::audit_log::log_dianping_voucher;
 use crate::store::dianping::{DianpingVoucher, SeckillPart};
@@ -16,7 +16,7 @@ use crate::store::dianping::{DianpingVoucher, SeckillPart};
 /// A voucher about to be created.
 #[derive(Deserialize, Validate)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct NewVoucher {
+pub(super) struct VoucherFields {
     #[garde(range(min = 1, max = LAST_ID))]
     shop_id: u64,
     #[garde(length(chars, min = 1, max = 255))]
@@ -34,10 +34,10 @@ pub(super) struct NewVoucher {
 /// A voucher with its flash sale.
 #[derive(Deserialize, Validate)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct NewSeckillVoucher {
+pub(super) struct SeckillVoucherFields {
     #[serde(flatten)]
     #[garde(dive)]
-    voucher: NewVoucher,
+    voucher: VoucherFields,
     #[garde(range(max = i32::MAX.unsigned_abs()))]
     stock: u32,
     #[garde(length(max = 32))]
@@ -46,7 +46,7 @@ pub(super) struct NewSeckillVoucher {
     end_time: String,
 }
 
-impl NewVoucher {
+impl VoucherFields {
     fn with(self, seckill: Option<SeckillPart>) -> DianpingVoucher {
         let Self { shop_id, title, sub_title, rules, pay_value, actual_value } = self;
         DianpingVoucher { shop: shop_id, title, sub_title, rules, pay_value, actual_value, seckill }
@@ -56,22 +56,22 @@ impl NewVoucher {
 /// Creates an ordinary voucher.
 pub(super) async fn create(
     State(state): State<DianpingState>,
-    caller: LoggedIn,
-    Body(voucher): Body<NewVoucher>,
-) -> Result<Response, Failure> {
+    caller: TokenHolder,
+    DianpingBody(voucher): DianpingBody<VoucherFields>,
+) -> Result<Response, DianpingFailure> {
     write(state, caller, voucher.with(None)).await
 }
 
 /// Creates a voucher with a flash sale.
 pub(super) async fn create_seckill(
     State(state): State<DianpingState>,
-    caller: LoggedIn,
-    Body(new): Body<NewSeckillVoucher>,
-) -> Result<Response, Failure> {
+    caller: TokenHolder,
+    DianpingBody(new): DianpingBody<SeckillVoucherFields>,
+) -> Result<Response, DianpingFailure> {
     let begins = time("beginTime", &new.begin_time)?;
     let ends = time("endTime", &new.end_time)?;
     if begins >= ends {
-        return Err(Failure::because("endTime: must be after beginTime"));
+        return Err(DianpingFailure::because("endTime: must be after beginTime"));
     }
     let seckill = SeckillPart { stock: new.stock, begins, ends };
     write(state, caller, new.voucher.with(Some(seckill))).await
@@ -80,12 +80,12 @@ pub(super) async fn create_seckill(
 /// In a task of its own: a client that hangs up leaves nothing half done.
 async fn write(
     state: DianpingState,
-    LoggedIn { user, .. }: LoggedIn,
+    TokenHolder { user, .. }: TokenHolder,
     new: DianpingVoucher,
-) -> Result<Response, Failure> {
+) -> Result<Response, DianpingFailure> {
     let DianpingState { api, own } = state;
     if !own.admins.contains(&user.id) {
-        return Err(Failure::because("没有权限"));
+        return Err(DianpingFailure::because("没有权限"));
     }
     let creating = async move {
         let created = own.vouchers.create(&new).await;
@@ -95,5 +95,5 @@ async fn write(
         created
     };
     let created = api.sale.run_to_end(creating).await;
-    Ok(data(created.ok_or(Failure::because("服务器异常"))??.0))
+    Ok(data(created.ok_or(DianpingFailure::because("服务器异常"))??.0))
 }

@@ -32,7 +32,7 @@ const MAX_TRIES: u32 = 5;
 /// The number of MySQL's error for a row with that key.
 const DUPLICATE_ENTRY: u16 = 1062;
 
-/// The definitions of the tables.
+/// The definitions of the tables. No migration runs them: the tables are hm-dianping's.
 #[derive(RustEmbed)]
 #[folder = "migrations/dianping/"]
 struct Definitions;
@@ -163,7 +163,8 @@ async fn make_table(
     if has_table(database, table).await? {
         return Ok(false);
     }
-    let file = Definitions::get(&format!("{table}.sql"));
+    let name = Definitions::iter().find(|name| name.ends_with(&format!("_{table}.sql")));
+    let file = name.and_then(|name| Definitions::get(&name));
     let file = file.and_then(|file| String::from_utf8(file.data.into_owned()).ok());
     let definition = file.ok_or(AdoptError::NoDefinition(table))?;
     let ledger = format!("CREATE TABLE IF NOT EXISTS {LEDGER} (item VARCHAR(64) PRIMARY KEY)");

@@ -66,7 +66,8 @@ impl DianpingLogins {
     /// The user of that phone, created with that name at the first login.
     pub async fn user_of(&self, phone: &str, name: &str) -> Result<DianpingUser, StoreError> {
         let mut session = Session::open(&self.pool).await?;
-        let find = "SELECT CAST(id AS UNSIGNED), COALESCE(nick_name, ''), COALESCE(icon, '') FROM tb_user \
+        let find = "SELECT CAST(id AS UNSIGNED), COALESCE(nick_name, ''), \
+             COALESCE(icon, '') FROM tb_user \
              WHERE phone = ? ORDER BY id LIMIT 1";
         let mut row = session.fetch_optional(sqlx::query(find).bind(phone)).await?;
         if row.is_none() {

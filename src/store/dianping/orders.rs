@@ -40,7 +40,8 @@ impl DianpingOrders {
     pub async fn terms(&self, voucher: VoucherId) -> Result<Option<DianpingTerms>, StoreError> {
         let mut session = Session::open(&self.pool).await?;
         let query = sqlx::query(
-            "SELECT CAST(begin_time AS DATETIME), CAST(end_time AS DATETIME), CAST(stock AS SIGNED), \
+            "SELECT CAST(begin_time AS DATETIME), CAST(end_time AS DATETIME), \
+             CAST(stock AS SIGNED), \
              UTC_TIMESTAMP(3) + INTERVAL ? SECOND FROM tb_seckill_voucher WHERE voucher_id = ?",
         );
         let query = query.bind(self.zone.whole_seconds()).bind(voucher.0);

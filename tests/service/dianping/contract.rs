@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use sqlx::{Executor, Row};
 use time::{OffsetDateTime, UtcOffset};
 
-use super::{Dianping, call, data, message, seckill_voucher};
+use super::{DianpingService, call, data, message, seckill_voucher};
 use crate::support::client;
 
 const PAST: [&str; 2] = ["2020-01-01T00:00:00", "2020-01-02T00:00:00"];
@@ -19,7 +19,7 @@ fn buy(voucher: u64) -> (Method, String) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_buyer_gets_an_order_id_above_53_bits_and_later_requests_get_the_reason_in_chinese() {
-    let api = Dianping::start().await;
+    let api = DianpingService::start().await;
     let admin = api.login("13800000001").await;
     let mut vouchers = Vec::new();
     for (stock, window) in [(5, NOW), (5, FUTURE), (5, PAST), (0, NOW)] {
@@ -61,7 +61,7 @@ async fn a_buyer_gets_an_order_id_above_53_bits_and_later_requests_get_the_reaso
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_order_id_is_a_string_for_a_client_that_asks_for_strings() {
-    let api = Dianping::start().await;
+    let api = DianpingService::start().await;
     let voucher = api.voucher(1).await;
     let token = api.login("13800000002").await;
     let url = format!("{}{}", api.service.url, buy(voucher).1);
@@ -73,7 +73,7 @@ async fn an_order_id_is_a_string_for_a_client_that_asks_for_strings() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_needs_a_login_is_401_with_an_empty_body_without_one() {
-    let api = Dianping::start().await;
+    let api = DianpingService::start().await;
     let voucher = seckill_voucher(1, NOW);
     for token in ["", "0123456789abcdef0123456789abcdef", "Bearer x", "*"] {
         for (method, path, body) in [
@@ -91,7 +91,7 @@ async fn what_needs_a_login_is_401_with_an_empty_body_without_one() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_pages_that_lead_to_a_voucher_have_their_data_without_nulls() {
-    let api = Dianping::start().await;
+    let api = DianpingService::start().await;
     let shop = data(api.get("/shop/1").await);
     let fields = [
         ("id", json!(1)),
@@ -138,7 +138,7 @@ async fn the_pages_that_lead_to_a_voucher_have_their_data_without_nulls() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_shop_lists_its_vouchers_with_stock_and_times_that_have_no_zone() {
-    let api = Dianping::start().await;
+    let api = DianpingService::start().await;
     let admin = api.login("13800000001").await;
     let plain = json!({"shopId": 1, "title": "plain", "payValue": 1, "actualValue": 2});
     let plain = data(api.call((Method::POST, "/voucher"), &admin, plain).await);
@@ -160,7 +160,7 @@ async fn a_shop_lists_its_vouchers_with_stock_and_times_that_have_no_zone() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn only_an_admin_creates_vouchers_and_a_wrong_field_is_named() {
-    let api = Dianping::start().await;
+    let api = DianpingService::start().await;
     let bob = api.login("13800000002").await;
     let admin = api.login("13800000001").await;
     let create = async |token: &str, body: Value| {
@@ -195,7 +195,7 @@ async fn times_are_those_of_the_zone_that_the_service_has() {
     let east = UtcOffset::from_hms(8, 0, 0).expect("a zone");
     let start = ["--api", "hm-dianping", "--dianping-admins", "1", "--dianping-zone", "+08:00"];
     let service = crate::support::Service::start_at(place, &start).await;
-    let api = Dianping { service };
+    let api = DianpingService { service };
     let admin = api.login("13800000001").await;
     let minute = time::Duration::MINUTE;
     for (from, expected) in [(-minute, true), (minute, false)] {

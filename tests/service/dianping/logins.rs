@@ -7,11 +7,11 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use sqlx::{Executor, Row};
 
-use super::{Dianping, data, message};
+use super::{DianpingService, data, message};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_login_creates_a_user_and_a_token_whose_life_slides_until_the_logout() {
-    let api = Dianping::start().await;
+    let api = DianpingService::start().await;
     let token = api.login("13912345678").await;
     let me = data(api.call((Method::GET, "/user/me"), &token, Value::Null).await);
     let name = me["nickName"].as_str().expect("a name").to_owned();
@@ -21,7 +21,10 @@ async fn a_login_creates_a_user_and_a_token_whose_life_slides_until_the_logout()
     let key = format!("login:token:{token}");
     let fields: HashMap<String, String> = redis.hgetall(&key).await.expect("a hash");
     let field = |name: &str| fields[name].clone();
-    assert_eq!([field("id"), field("nickName"), field("icon")], ["3".to_owned(), name, "".into()]);
+    assert_eq!(
+        [field("id"), field("nickName"), field("icon")],
+        ["3".to_owned(), name, String::new()]
+    );
     let _was_there: bool = redis.expire(&key, 100).await.expect("a shorter life");
     data(api.call((Method::GET, "/user/me"), &token, Value::Null).await);
     let life: i64 = redis.ttl(&key).await.expect("a life");
@@ -39,7 +42,7 @@ async fn a_login_creates_a_user_and_a_token_whose_life_slides_until_the_logout()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_token_or_a_code_that_a_replica_of_hm_dianping_gave_out_is_good_here() {
-    let api = Dianping::start().await;
+    let api = DianpingService::start().await;
     let mut redis = api.redis().await;
     let fields = [("id", "2"), ("nickName", "bob"), ("icon", "/b.png")];
     let token = "5f1d2c3b-aaaa-bbbb-cccc-0123456789ab";
@@ -56,7 +59,7 @@ async fn a_token_or_a_code_that_a_replica_of_hm_dianping_gave_out_is_good_here()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn wrong_phones_and_codes_are_refused_and_guesses_are_limited() {
-    let api = Dianping::start().await;
+    let api = DianpingService::start().await;
     for phone in ["", "1380000000", "12800000001", "138000000011", "1380000000x"] {
         let path = format!("/user/code?phone={phone}");
         let refused = api.call((Method::POST, &path), "", Value::Null).await;

@@ -1,6 +1,7 @@
 //! The API of hm-dianping, on its own tables and keys.
 
 mod adopt;
+mod commit;
 mod contract;
 mod logins;
 mod race;
@@ -26,11 +27,11 @@ const ROWS: &str = "\
         (4, 1, 2, 'good', 'c.jpg', 'tea', 1), (5, 1, 1, 'best', 'd.jpg', 'rice', 9)";
 
 /// A service of the API at a place of its own, with the rows above.
-pub(crate) struct Dianping {
+pub(crate) struct DianpingService {
     pub(crate) service: Service,
 }
 
-impl Dianping {
+impl DianpingService {
     pub(crate) async fn start() -> Self {
         let place = adopted().await;
         Self { service: serve(place).await }

@@ -11,7 +11,7 @@ use serde_json::Value;
 use sqlx::{Executor, MySqlPool, Row};
 use tokio::task::JoinSet;
 
-use super::{Dianping, call, data, message, serve};
+use super::{DianpingService, call, data, message, serve};
 
 const USERS: u64 = 100;
 const STOCK: u32 = 50;
@@ -34,12 +34,12 @@ async fn script<T: redis::FromRedisValue>(
 
 /// A replica of hm-dianping, as far as a purchase goes.
 #[derive(Clone)]
-struct Theirs {
+struct PeerReplica {
     redis: MultiplexedConnection,
     pool: MySqlPool,
 }
 
-impl Theirs {
+impl PeerReplica {
     /// Whether the user has bought.
     async fn buy(mut self, user: u64, voucher: u64, request: u64) -> bool {
         let (key, owner) = (format!("lock:order:{user}"), format!("theirs:{request}"));
@@ -80,7 +80,7 @@ impl Theirs {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_replicas_and_one_of_hm_dianping_sell_the_stock_once_and_no_user_twice() {
-    let first = Dianping::start().await;
+    let first = DianpingService::start().await;
     let second = serve(first.service.place.clone()).await;
     let voucher = first.voucher(STOCK.into()).await;
     let mut database = first.database().await;
@@ -93,7 +93,7 @@ async fn two_replicas_and_one_of_hm_dianping_sell_the_stock_once_and_no_user_twi
         redis.hset::<_, _, _, ()>(key, "id", user).await.expect("a token");
     }
     let pool = MySqlPool::connect(&first.service.place.database_url).await.expect("a pool");
-    let theirs = Theirs { redis, pool };
+    let theirs = PeerReplica { redis, pool };
     let mut requests = JoinSet::new();
     for request in 0..USERS * 6 {
         let user = request / 6 + 1;
@@ -128,7 +128,7 @@ async fn two_replicas_and_one_of_hm_dianping_sell_the_stock_once_and_no_user_twi
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_that_redisson_holds_keeps_the_user_out_until_its_message() {
-    let api = Dianping::start().await;
+    let api = DianpingService::start().await;
     let voucher = api.voucher(2).await;
     let token = api.login("13800000002").await;
     let route = format!("/voucher-order/seckill/{voucher}");
