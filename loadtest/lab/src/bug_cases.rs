@@ -197,7 +197,7 @@ pub const BUG_CASES: [BugCase; 25] = [
         None,
         &[Rule::AcknowledgedExist],
     )
-    .load(1000, 1000, 20, 3)
+    .load(1000, 100, 20, 3)
     .with(&[("--lock-wait-ms", "0")]),
     row(
         S(InjectedBug::RoundedOrderIds),
