@@ -1,0 +1,61 @@
+package seckill;
+
+import java.net.URI;
+import java.util.Map;
+import java.util.Properties;
+
+import org.springframework.boot.SpringApplication;
+import org.springframework.boot.autoconfigure.SpringBootApplication;
+import org.springframework.boot.web.server.context.WebServerApplicationContext;
+
+/** A replica of the sale in Java. Exit code 2: the command line cannot be honoured. */
+@SpringBootApplication
+public class SeckillApplication {
+
+    public static void main(String[] arguments) {
+        Options options;
+        try {
+            options = Options.parse(arguments, System.getenv());
+        } catch (Options.UsageException error) {
+            System.err.println("seckill.jar: " + error.getMessage());
+            System.exit(2);
+            return;
+        }
+        var application = new SpringApplication(SeckillApplication.class);
+        application.setDefaultProperties(properties(options));
+        application.addInitializers(
+                context -> context.getBeanFactory().registerSingleton("options", options));
+        var context = (WebServerApplicationContext) application.run();
+        // The laboratory waits for this line.
+        System.out.println(
+                "listening on http://" + options.host() + ":" + context.getWebServer().getPort());
+    }
+
+    private static Properties properties(Options options) {
+        URI database = URI.create(options.databaseUrl());
+        String[] user = userInfo(database);
+        var properties = new Properties();
+        properties.putAll(Map.of(
+                "server.address", options.host(),
+                "server.port", Integer.toString(options.port()),
+                "spring.datasource.url", jdbcUrl(database),
+                "spring.datasource.username", user[0],
+                "spring.datasource.password", user[1],
+                "spring.datasource.hikari.maximum-pool-size", Integer.toString(options.dbPool()),
+                "spring.data.redis.url", options.redisUrl()));
+        return properties;
+    }
+
+    /** Statements and waits for rows are bounded as those of the Rust replica. */
+    private static String jdbcUrl(URI database) {
+        return "jdbc:mysql://" + database.getHost() + ":" + database.getPort() + database.getPath()
+                + "?connectTimeout=2000&socketTimeout=5000"
+                + "&sessionVariables=innodb_lock_wait_timeout=3"
+                + "&allowPublicKeyRetrieval=true";
+    }
+
+    private static String[] userInfo(URI database) {
+        String[] parts = (database.getUserInfo() == null ? "" : database.getUserInfo()).split(":", 2);
+        return new String[] {parts[0], parts.length > 1 ? parts[1] : ""};
+    }
+}

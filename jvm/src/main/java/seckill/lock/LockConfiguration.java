@@ -1,0 +1,60 @@
+package seckill.lock;
+
+import java.net.URI;
+
+import org.redisson.Redisson;
+import org.redisson.api.RedissonClient;
+import org.redisson.config.Config;
+import org.springframework.beans.factory.ObjectProvider;
+import org.springframework.context.annotation.Bean;
+import org.springframework.context.annotation.Configuration;
+import org.springframework.data.redis.core.StringRedisTemplate;
+
+import seckill.Options;
+import seckill.lock.SimpleRedisLock.Release;
+
+/** The lock that {@code --lock} names. */
+@Configuration(proxyBeanMethods = false)
+class LockConfiguration {
+
+    @Bean
+    PurchaseLock purchaseLock(
+            Options options, StringRedisTemplate redis, ObjectProvider<RedissonClient> redisson) {
+        return switch (options.lock()) {
+            case NONE -> new NoLock();
+            case LOCAL -> switch (options.localLock()) {
+                case SYNCHRONIZED -> new SynchronizedLock();
+                case REENTRANT_LOCK -> new ReentrantLocks(options.lockWait());
+            };
+            case SET_NX -> simple(redis, Release.BARE_DEL, options);
+            case OWNER_CHECK -> simple(redis, Release.OWNER_CHECK, options);
+            case LUA_RELEASE -> simple(redis, Release.LUA, options);
+            case REDISSON -> new RedissonLock(redisson.getObject(), options.lockWait());
+        };
+    }
+
+    private static PurchaseLock simple(
+            StringRedisTemplate redis, Release release, Options options) {
+        return new SimpleRedisLock(redis, release, options.lockWait(), options.lease());
+    }
+
+    @Bean(destroyMethod = "shutdown")
+    RedissonClient redisson(Options options) {
+        URI url = URI.create(options.redisUrl());
+        var config = new Config();
+        config.setLockWatchdogTimeout(options.lease().toMillis());
+        String[] user = url.getUserInfo() == null ? new String[0] : url.getUserInfo().split(":", 2);
+        if (user.length == 2) {
+            config.setUsername(user[0].isEmpty() ? null : user[0]);
+            config.setPassword(user[1]);
+        }
+        String database = url.getPath().replace("/", "");
+        config.useSingleServer()
+                .setAddress("redis://" + url.getHost() + ":" + url.getPort())
+                .setDatabase(database.isEmpty() ? 0 : Integer.parseInt(database))
+                .setConnectionMinimumIdleSize(1)
+                .setTimeout(1000)
+                .setRetryAttempts(2);
+        return Redisson.create(config);
+    }
+}
