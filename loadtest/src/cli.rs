@@ -19,6 +19,7 @@ use loadtest_judge::setting::{Guards, Scope};
 use loadtest_lab::cell_axes::{InjectedBug, Load, PurchaseMode, Writer};
 use loadtest_lab::cluster::find_program;
 use loadtest_lab::compare::Comparison;
+use loadtest_lab::fleet::{Fleet, JvmBug, JvmLocalLock, ReplicasOf};
 use loadtest_lab::lock::Lock;
 use loadtest_lab::results::RunEvent;
 use loadtest_lab::runner::ClusterSpec;
@@ -132,9 +133,9 @@ struct CompareArgs {
     /// Whether the unique key and the stock condition are enforced; `off` leaves only the lock
     #[arg(long, value_name = "GUARDS", value_delimiter = ',', default_value = "off,on")]
     guards: Vec<Guards>,
-    /// Numbers of replicas, 1 to 16
-    #[arg(long, value_name = "NUMBERS", value_delimiter = ',', default_value = "1,3")]
-    replicas: Vec<u16>,
+    /// Numbers of replicas, 1 to 16; even ones if they are mixed [default: 1,3, or 4 if mixed]
+    #[arg(long, value_name = "NUMBERS", value_delimiter = ',')]
+    replicas: Option<Vec<u16>>,
     /// Users who want the voucher; at least five for each unit
     #[arg(long, value_name = "N", default_value_t = 700)]
     users: usize,
@@ -163,7 +164,31 @@ struct CompareArgs {
     #[arg(long, alias = "plant", value_name = "NAME")]
     inject_bug: Option<InjectedBug>,
     #[command(flatten)]
+    fleet: FleetArgs,
+    #[command(flatten)]
     output: OutputArgs,
+}
+
+/// What the replicas are.
+#[derive(Debug, Args)]
+struct FleetArgs {
+    /// What the replicas are: this program's own service, the textbook service in Java (`jvm/`),
+    /// or both in turn behind one proxy
+    #[arg(long, value_name = "PROGRAM", default_value = "rust")]
+    replicas_of: ReplicasOf,
+    /// What the lock `local` is in JVM replicas
+    #[arg(long, value_name = "LOCK", default_value = "synchronized")]
+    jvm_local_lock: JvmLocalLock,
+    /// Inject this bug into every JVM replica
+    #[arg(long, value_name = "NAME")]
+    inject_jvm_bug: Option<JvmBug>,
+}
+
+impl FleetArgs {
+    fn fleet(&self) -> Fleet {
+        let Self { replicas_of, jvm_local_lock, inject_jvm_bug: jvm_bug } = *self;
+        Fleet { replicas_of, jvm_local_lock, jvm_bug }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -275,12 +300,13 @@ async fn carry_out(command: Command) -> Result<bool> {
 }
 
 async fn compare(args: CompareArgs) -> Result<bool> {
+    let fleet = args.fleet.fleet();
     let comparison = Comparison {
         parts: args.private.parts()?,
         locks: args.locks,
         scopes: args.scopes,
         guards: args.guards,
-        replicas: args.replicas,
+        replicas: args.replicas.unwrap_or_else(|| fleet.default_replicas()),
         load: Load {
             users: args.users,
             stock: args.stock,
@@ -290,6 +316,7 @@ async fn compare(args: CompareArgs) -> Result<bool> {
             injected_bug: args.inject_bug,
             mode: args.mode,
             writer: args.writer,
+            fleet,
         },
         histories: None,
     };

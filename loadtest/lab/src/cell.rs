@@ -290,6 +290,7 @@ pub async fn run(cluster: &Cluster, number: u16, cell_plan: &CellPlan) -> CellRe
         number,
         replicas: axes.replicas,
         flags: cell_plan.flags.clone(),
+        fleet: load.fleet,
         worker_threads: None,
         needs: axes.lock.needs(),
         requirements: trial.requirements(schedule),

@@ -3,6 +3,7 @@
 use loadtest_judge::setting::{Guards, Scope};
 use serde::{Deserialize, Serialize};
 
+use crate::fleet::Fleet;
 use crate::lock::Lock;
 use crate::predict::Family;
 
@@ -249,6 +250,9 @@ pub struct Load {
     /// How they write orders.
     #[serde(default)]
     pub writer: Writer,
+    /// What they are.
+    #[serde(default)]
+    pub fleet: Fleet,
 }
 
 impl Load {
@@ -262,6 +266,7 @@ impl Load {
         injected_bug: None,
         mode: PurchaseMode::Direct,
         writer: Writer::Single,
+        fleet: Fleet::RUST,
     };
 }
 

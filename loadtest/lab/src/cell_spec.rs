@@ -228,6 +228,7 @@ impl CellSpec {
             injected_bug: default_load.injected_bug,
             mode: default_load.mode,
             writer: default_load.writer,
+            fleet: default_load.fleet,
         };
         match self.scenario {
             Scenario::LongWorkIgnored => Load { work_ms: OVERLAPPING_WORK_MS, ..small },

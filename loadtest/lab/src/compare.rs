@@ -101,6 +101,7 @@ impl Comparison {
         if self.load.mode == PurchaseMode::Queued {
             self.check_queued()?;
         }
+        self.load.fleet.check(&places, &self.load)?;
         if self.load.work_ms > MAX_WORK_MS {
             return Err(Error::Usage(format!("--work-ms must be at most {MAX_WORK_MS}")));
         }
@@ -202,6 +203,7 @@ mod tests {
 
     use super::*;
     use crate::cell_axes::Writer;
+    use crate::fleet::Fleet;
     use crate::predict::Prediction;
 
     fn predicted(axes: CellAxes) -> Prediction {
@@ -224,6 +226,7 @@ mod tests {
                 injected_bug: None,
                 mode: PurchaseMode::Direct,
                 writer: Writer::Single,
+                fleet: Fleet::RUST,
             },
             histories: None,
         }

@@ -13,6 +13,7 @@ use testbed::{Database, Haproxy, HaproxyOptions, Proxy, Redis, Replica, ReplicaS
 
 use crate::cluster::{Cluster, RedisServers, blocking};
 use crate::command::run_seckill;
+use crate::fleet::Fleet;
 use crate::lock::ExtraServers;
 use crate::requirements::{FaultRequirements, Link};
 
@@ -37,6 +38,8 @@ pub struct DeploymentSpec {
     pub replicas: u16,
     /// Flags of `seckill serve` besides address and name.
     pub flags: Vec<String>,
+    /// What the replicas are.
+    pub fleet: Fleet,
     /// Threads of each replica that run its tasks; `None` is one for each processor.
     pub worker_threads: Option<usize>,
     /// What its lock needs; the cluster must have been started with it.
@@ -56,6 +59,7 @@ impl Default for DeploymentSpec {
             number: 0,
             replicas: 1,
             flags: Vec::new(),
+            fleet: Fleet::RUST,
             worker_threads: None,
             needs: ExtraServers::Nothing,
             requirements: FaultRequirements::default(),
@@ -298,7 +302,7 @@ impl ReplicaStarter<'_> {
         let (mut starting, mut all) = (Vec::new(), Vec::new());
         for number in 1..=self.spec.replicas {
             let mut proxies = self.proxies().await?;
-            let spec = self.replica(number, &proxies);
+            let spec = self.replica(number, &proxies)?;
             let has_front = self.spec.requirements.has(Link::Replica);
             let bed = self.cluster.bed.clone();
             starting.push(tokio::spawn(blocking(move || {
@@ -342,11 +346,13 @@ impl ReplicaStarter<'_> {
         .await
     }
 
-    fn replica(&self, number: u16, proxies: &ReplicaProxies) -> ReplicaSpec {
-        let name = format!("r{number}");
-        let mut replica = ReplicaSpec::new(&name, &self.cluster.program)
-            .args(["serve", "--no-migrate", "--bind", "127.0.0.1:0", "--replica-id", &name])
-            .args(self.spec.flags.clone());
+    fn replica(&self, number: u16, proxies: &ReplicaProxies) -> Result<ReplicaSpec> {
+        let (name, fleet) = (format!("r{number}"), self.spec.fleet);
+        let own = fleet.program(number, &self.cluster.program)?;
+        let mut replica = ReplicaSpec::new(&name, own.program)
+            .args(own.args)
+            .args(["--bind", "127.0.0.1:0", "--replica-id", &name])
+            .args(fleet.flags(number, &self.spec.flags));
         for (key, value) in self.secrets {
             replica = replica.env(key, value);
         }
@@ -364,7 +370,7 @@ impl ReplicaStarter<'_> {
         for (key, value) in redis_urls(self.redis, self.spec.number, &proxies.redis) {
             replica = replica.env(key, value);
         }
-        replica
+        Ok(replica)
     }
 }
 

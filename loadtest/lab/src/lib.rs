@@ -2,8 +2,8 @@
 //!
 //! - the kinds of lock ([`lock`]), and what each cell must show ([`predict`]);
 //! - a cell's place ([`cell_axes`]), what it is ([`cell_spec`]), and its faults ([`faults`]);
-//! - private servers ([`cluster`], [`deployment`], [`requirements`]), and the commands that reach
-//!   them ([`command_tap`]);
+//! - private servers ([`cluster`], [`deployment`], [`fleet`], [`requirements`]), and the commands
+//!   that reach them ([`command_tap`]);
 //! - one cell ([`cell`]), one with a fault in its middle ([`round`]), and a sale that a person
 //!   watches ([`watched_sale`]);
 //! - runs of cells ([`runner`], [`matrix_axes`], [`matrix`], [`presets`], [`compare`]);
@@ -28,6 +28,7 @@ pub mod detail;
 pub mod faults;
 #[cfg(any(test, feature = "fixtures"))]
 pub mod fixtures;
+pub mod fleet;
 pub mod histories;
 pub mod injected_bugs;
 pub mod injection_results;

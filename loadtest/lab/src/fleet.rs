@@ -1,0 +1,223 @@
+//! Which programs the replicas of a deployment are: this project's own, the textbook replica in
+//! Java (`jvm/`), or both behind one proxy.
+//!
+//! A JVM replica gets the flags and variables of `seckill serve`, and refuses those that it does
+//! not have. What only it knows (its kind of local lock, its own bugs) is added here.
+
+use std::path::{Path, PathBuf};
+
+use loadtest_measure::error::{Error, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::cell_axes::{CellAxes, Load, PurchaseMode, Writer};
+use crate::lock::Lock;
+
+/// What `mvn package` makes of `jvm/`, from the project's folder.
+const JAR: &str = "jvm/target/seckill.jar";
+
+/// The heap fits a sale, and the compiler that starts quickly is enough for its few seconds.
+const JVM_OPTIONS: [&str; 4] =
+    ["-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"];
+
+/// The locks that a JVM replica has.
+const JVM_LOCKS: [Lock; 6] = [
+    Lock::None,
+    Lock::Local,
+    Lock::SetNx,
+    Lock::OwnerCheck,
+    Lock::LuaRelease,
+    Lock::Redisson,
+];
+
+/// What the replicas of a deployment are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum ReplicasOf {
+    /// This project's own program
+    #[default]
+    Rust,
+    /// The textbook replica in Java
+    Jvm,
+    /// Both in turn, `r1` in Rust
+    Mixed,
+}
+
+impl ReplicasOf {
+    /// The name on command lines and in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Rust => "rust",
+            Self::Jvm => "jvm",
+            Self::Mixed => "mixed",
+        }
+    }
+
+    /// Whether the replica of that number (from 1) is a JVM.
+    fn is_jvm(self, number: u16) -> bool {
+        match self {
+            Self::Rust => false,
+            Self::Jvm => true,
+            Self::Mixed => number.is_multiple_of(2),
+        }
+    }
+}
+
+/// What `--lock local` is in a JVM replica.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum JvmLocalLock {
+    /// `synchronized (userId.toString().intern())`
+    #[default]
+    Synchronized,
+    /// A map of `ReentrantLock`
+    ReentrantLock,
+}
+
+impl JvmLocalLock {
+    /// The name on command lines.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Synchronized => "synchronized",
+            Self::ReentrantLock => "reentrant-lock",
+        }
+    }
+}
+
+/// A bug that JVM replicas can have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum JvmBug {
+    /// The transactional method is called on `this`, so no transaction begins
+    SelfInvocation,
+    /// A unit is taken even if none is left
+    NoStockCondition,
+    /// The audit does not say what is in the database
+    LyingAudit,
+}
+
+impl JvmBug {
+    /// The name on command lines.
+    fn name(self) -> &'static str {
+        match self {
+            Self::SelfInvocation => "self-invocation",
+            Self::NoStockCondition => "no-stock-condition",
+            Self::LyingAudit => "lying-audit",
+        }
+    }
+}
+
+/// The replicas of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Fleet {
+    /// What they are.
+    pub replicas_of: ReplicasOf,
+    /// What the local lock of JVM replicas is.
+    pub jvm_local_lock: JvmLocalLock,
+    /// A bug of every JVM replica.
+    pub jvm_bug: Option<JvmBug>,
+}
+
+/// A program with its first arguments.
+pub(crate) struct ReplicaProgram {
+    pub(crate) program: PathBuf,
+    pub(crate) args: Vec<String>,
+}
+
+impl Fleet {
+    /// This project's own program.
+    pub const RUST: Self = Self {
+        replicas_of: ReplicasOf::Rust,
+        jvm_local_lock: JvmLocalLock::Synchronized,
+        jvm_bug: None,
+    };
+
+    /// The numbers of replicas of a comparison that names none.
+    pub fn default_replicas(&self) -> Vec<u16> {
+        match self.replicas_of {
+            ReplicasOf::Rust | ReplicasOf::Jvm => vec![1, 3],
+            ReplicasOf::Mixed => vec![4],
+        }
+    }
+
+    /// Fails if a cell of the run needs what JVM replicas do not have, or if none can be started.
+    pub fn check(&self, cells: &[CellAxes], load: &Load) -> Result<()> {
+        if self.replicas_of == ReplicasOf::Rust {
+            let only_jvm = *self != Self::RUST;
+            return if only_jvm {
+                usage("--jvm-local-lock and --inject-jvm-bug go with --replicas-of jvm or mixed")
+            } else {
+                Ok(())
+            };
+        }
+        if load.mode == PurchaseMode::Queued {
+            return usage("JVM replicas have no --mode queued");
+        }
+        if load.writer == Writer::Grouped {
+            return usage("JVM replicas have no --writer grouped");
+        }
+        if load.injected_bug.is_some() && self.replicas_of == ReplicasOf::Jvm {
+            return usage("--inject-bug is for replicas in Rust; JVM ones have --inject-jvm-bug");
+        }
+        if let Some(axes) = cells.iter().find(|axes| !JVM_LOCKS.contains(&axes.lock)) {
+            let names = JVM_LOCKS.map(Lock::name).join(", ");
+            let lock = axes.lock.name();
+            return usage(&format!("JVM replicas have no lock {lock}; they have {names}"));
+        }
+        let is_odd = |axes: &CellAxes| !axes.replicas.is_multiple_of(2);
+        if self.replicas_of == ReplicasOf::Mixed && cells.iter().any(is_odd) {
+            return usage("--replicas-of mixed needs an even number of --replicas");
+        }
+        jar()?;
+        java().map(drop)
+    }
+
+    /// The program of the replica of that number (from 1), and its arguments before its address.
+    pub(crate) fn program(&self, number: u16, seckill: &Path) -> Result<ReplicaProgram> {
+        if !self.replicas_of.is_jvm(number) {
+            let args = ["serve", "--no-migrate"].map(str::to_owned).to_vec();
+            return Ok(ReplicaProgram { program: seckill.to_owned(), args });
+        }
+        let jar = ["-jar".to_owned(), jar()?.display().to_string()];
+        let args = JVM_OPTIONS.map(str::to_owned).into_iter().chain(jar).collect();
+        Ok(ReplicaProgram { program: java()?, args })
+    }
+
+    /// The flags of the replica of that number, made of those of `seckill serve`.
+    pub(crate) fn flags(&self, number: u16, flags: &[String]) -> Vec<String> {
+        let mut flags = flags.to_vec();
+        if !self.replicas_of.is_jvm(number) {
+            return flags;
+        }
+        if let Some(at) = flags.iter().position(|flag| flag == "--inject-bug") {
+            flags.drain(at..(at + 2).min(flags.len()));
+        }
+        let local_lock = self.jvm_local_lock.name();
+        flags.extend(["--local-lock", local_lock].map(str::to_owned));
+        if let Some(bug) = self.jvm_bug {
+            flags.extend(["--inject-bug", bug.name()].map(str::to_owned));
+        }
+        flags
+    }
+}
+
+fn usage(what: &str) -> Result<()> {
+    Err(Error::Usage(what.to_owned()))
+}
+
+/// The replica in Java.
+fn jar() -> Result<PathBuf> {
+    let jar = PathBuf::from(JAR);
+    jar.canonicalize().map_err(|_| {
+        Error::Usage(format!("there is no {JAR} in this folder; `make jvm` builds it"))
+    })
+}
+
+/// The `java` of `PATH`.
+fn java() -> Result<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut programs = std::env::split_paths(&path).map(|folder| folder.join("java"));
+    programs.find(|program| program.is_file()).ok_or_else(|| {
+        let missing = "there is no java in PATH; deploy/install-servers.sh --for-interop brings it";
+        Error::Usage(missing.to_owned())
+    })
+}
