@@ -29,6 +29,7 @@ failpoints := seckill/failpoints,seckill/otlp
 .PHONY: help demo compare learn soak demo-soak inject-bugs plants kill-rounds up ready \
   board-test demo-programs test \
   test-quick test-times test-mysql interop interop-short peers clients clients-test \
+  jvm compare-jvm jvm-test \
   fuzz-api fuzz-api-short \
   bench bench-check bench-load bench-locks bench-mysql \
   fmt fmt-check lint features package msrv tidy deny dev-binaries unit failpoints docs book \
@@ -46,6 +47,12 @@ demo: ready ## Show what each lock is worth on a private cluster; report in targ
 compare: ready ## Compare locks without faults; report in target/report/
 	mkdir -p $(report)
 	target/demo/loadtest compare --report-dir $(report) $(ARGS)
+
+# Redisson in Java and here exclude each other, local locks do not. ARGS="--replicas-of jvm" has
+# replicas in Java only.
+compare-jvm: jvm ready ## Compare locks of a mixed fleet: our replicas and a Spring Boot one
+	mkdir -p $(report)
+	target/demo/loadtest compare --replicas-of mixed --report-dir $(report) $(ARGS)
 
 learn: ready ## Break each lock of the classic tutorial and see its repair; report in target/report/
 	mkdir -p $(report)
@@ -113,7 +120,7 @@ test-times: install-all dev-binaries ## Run the tests and list the slowest thirt
 	  awk '{ sum += $$1 } END { print NR " tests, " sum " s in all" }' target/test-times.sorted; \
 	  exit $$status
 
-tests := deny unit failpoints interop-short clients-test fuzz-api-short docs check-image \
+tests := deny unit failpoints interop-short clients-test jvm-test fuzz-api-short docs check-image \
   check-compose
 test: install-all fmt-check lint dev-binaries $(tests) ## Everything CI runs
 
@@ -141,6 +148,14 @@ peers:
 	@deploy/install-servers.sh --for-interop
 	mvn -q -B -f conformance/interop/pom.xml compile
 	mvn -q -B -f conformance/interop/pom.xml compile -P redisson-3
+
+# The textbook replica in Java.
+jvm:
+	@deploy/install-servers.sh --for-interop
+	mvn -q -B -f jvm/pom.xml package
+
+jvm-test: jvm install-servers dev-binaries ## Run the tests of the replica in Java beside ours
+	cargo test --locked -p loadtest --features jvm --test jvm $(ARGS)
 
 clients:
 	@deploy/install-servers.sh --for-interop
@@ -191,8 +206,8 @@ fmt-check:
 	cargo fmt --all --check
 
 lint: ## Run clippy on everything
-	cargo clippy --workspace --all-targets --features $(failpoints),conformance/interop --locked \
-	  -- $(deny)
+	cargo clippy --workspace --all-targets --features $(failpoints),conformance/interop,loadtest/jvm \
+	  --locked -- $(deny)
 	@$(MAKE) --no-print-directory features
 
 features: ## Check that the lock library builds with each of its features alone

@@ -101,7 +101,8 @@ impl Comparison {
         if self.load.mode == PurchaseMode::Queued {
             self.check_queued()?;
         }
-        self.load.fleet.check(&places, &self.load)?;
+        let trials: Vec<CellSpec> = places.into_iter().map(CellSpec::plain).collect();
+        self.load.fleet.check(&trials, &self.load)?;
         if self.load.work_ms > MAX_WORK_MS {
             return Err(Error::Usage(format!("--work-ms must be at most {MAX_WORK_MS}")));
         }

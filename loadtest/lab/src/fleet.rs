@@ -10,7 +10,10 @@ use loadtest_measure::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::cell_axes::{CellAxes, Load, PurchaseMode, Writer};
+use crate::cell_spec::CellSpec;
+use crate::faults::FaultKind;
 use crate::lock::Lock;
+use crate::predict::Scenario;
 
 /// What `mvn package` makes of `jvm/`, from the project's folder.
 const JAR: &str = "jvm/target/seckill.jar";
@@ -18,6 +21,15 @@ const JAR: &str = "jvm/target/seckill.jar";
 /// The heap fits a sale, and the compiler that starts quickly is enough for its few seconds.
 const JVM_OPTIONS: [&str; 4] =
     ["-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"];
+
+/// Scenarios in which a JVM replica can take part: it has no fencing, and does not notice that its
+/// lock is lost.
+const JVM_SCENARIOS: [Scenario; 4] =
+    [Scenario::ShortWork, Scenario::LongWorkIgnored, Scenario::LongWorkKept, Scenario::Inside];
+
+/// Faults that a JVM replica is tried under.
+const JVM_FAULTS: [FaultKind; 3] =
+    [FaultKind::KillReplica, FaultKind::FreezeReplica, FaultKind::FailOverRedis];
 
 /// The locks that a JVM replica has.
 const JVM_LOCKS: [Lock; 6] = [
@@ -140,7 +152,7 @@ impl Fleet {
     }
 
     /// Fails if a cell of the run needs what JVM replicas do not have, or if none can be started.
-    pub fn check(&self, cells: &[CellAxes], load: &Load) -> Result<()> {
+    pub fn check(&self, trials: &[CellSpec], load: &Load) -> Result<()> {
         if self.replicas_of == ReplicasOf::Rust {
             let only_jvm = *self != Self::RUST;
             return if only_jvm {
@@ -158,17 +170,30 @@ impl Fleet {
         if load.injected_bug.is_some() && self.replicas_of == ReplicasOf::Jvm {
             return usage("--inject-bug is for replicas in Rust; JVM ones have --inject-jvm-bug");
         }
-        if let Some(axes) = cells.iter().find(|axes| !JVM_LOCKS.contains(&axes.lock)) {
-            let names = JVM_LOCKS.map(Lock::name).join(", ");
-            let lock = axes.lock.name();
-            return usage(&format!("JVM replicas have no lock {lock}; they have {names}"));
-        }
-        let is_odd = |axes: &CellAxes| !axes.replicas.is_multiple_of(2);
-        if self.replicas_of == ReplicasOf::Mixed && cells.iter().any(is_odd) {
-            return usage("--replicas-of mixed needs an even number of --replicas");
-        }
+        trials.iter().try_for_each(|trial| self.check_trial(*trial))?;
         jar()?;
         java().map(drop)
+    }
+
+    fn check_trial(self, trial: CellSpec) -> Result<()> {
+        let CellAxes { lock, replicas, .. } = trial.axes;
+        if !JVM_LOCKS.contains(&lock) {
+            let names = JVM_LOCKS.map(Lock::name).join(", ");
+            return usage(&format!("JVM replicas have no lock {}; they have {names}", lock.name()));
+        }
+        if !JVM_SCENARIOS.contains(&trial.scenario) {
+            let names = JVM_SCENARIOS.map(Scenario::name).join(", ");
+            let what = trial.scenario.name();
+            return usage(&format!("JVM replicas have no scenario {what}; they have {names}"));
+        }
+        if let Some(fault) = trial.fault.filter(|fault| !JVM_FAULTS.contains(fault)) {
+            let (names, what) = (JVM_FAULTS.map(FaultKind::name).join(", "), fault.name());
+            return usage(&format!("JVM replicas have no fault {what}; they have {names}"));
+        }
+        if self.replicas_of == ReplicasOf::Mixed && !replicas.is_multiple_of(2) {
+            return usage("--replicas-of mixed needs an even number of --replicas");
+        }
+        Ok(())
     }
 
     /// The program of the replica of that number (from 1), and its arguments before its address.
@@ -206,9 +231,11 @@ fn usage(what: &str) -> Result<()> {
 
 /// The replica in Java.
 fn jar() -> Result<PathBuf> {
-    let jar = PathBuf::from(JAR);
-    jar.canonicalize().map_err(|_| {
-        Error::Usage(format!("there is no {JAR} in this folder; `make jvm` builds it"))
+    let here = std::env::current_dir().unwrap_or_default();
+    let mut jars = here.ancestors().map(|folder| folder.join(JAR));
+    jars.find(|jar| jar.is_file()).ok_or_else(|| {
+        let missing = format!("there is no {JAR} in this folder or above; `make jvm` builds it");
+        Error::Usage(missing)
     })
 }
 

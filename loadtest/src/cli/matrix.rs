@@ -21,7 +21,7 @@ use loadtest_report::MATRIX;
 use loadtest_report::progress::matrix_line;
 
 use super::output::OutputArgs;
-use super::{EXIT_CODES, PrivateArgs, stop_on_signal};
+use super::{EXIT_CODES, FleetArgs, PrivateArgs, stop_on_signal};
 
 /// What `--faults` is.
 const FAULTS: &str = "What happens to the deployment; `none` is no fault, `all` each that any \
@@ -63,6 +63,8 @@ pub(super) struct MatrixArgs {
     #[arg(long, alias = "path", value_name = "MODE", default_value = "direct")]
     #[arg(conflicts_with = "PresetArgs")]
     mode: PurchaseMode,
+    #[command(flatten)]
+    fleet: FleetArgs,
     #[command(flatten)]
     preset: PresetArgs,
     /// Run only N cells of --full, drawn by the seed
@@ -128,6 +130,7 @@ pub(super) async fn run(args: MatrixArgs) -> Result<bool> {
     };
     let injection = args.injection()?;
     check(&trials, &not_generated)?;
+    let load = Load { mode: args.mode, fleet: args.fleet.fleet(), ..Load::DEFAULT };
     if args.list {
         for trial in &trials {
             if let Ok(expected) = trial.expectation() {
@@ -147,6 +150,7 @@ pub(super) async fn run(args: MatrixArgs) -> Result<bool> {
         }
         return Ok(true);
     }
+    load.fleet.check(&trials, &load)?;
     let parts = args.private.parts()?;
     if trials.iter().any(|trial| trial.fault == Some(FaultKind::Failpoint)) {
         need_failpoints(&parts.program).await?;
@@ -157,7 +161,7 @@ pub(super) async fn run(args: MatrixArgs) -> Result<bool> {
         not_generated,
         preset,
         sample: args.sample,
-        load: Load { mode: args.mode, ..Load::DEFAULT },
+        load,
         seed: args.seed,
         injection,
         resume: args.resume,

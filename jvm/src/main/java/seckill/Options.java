@@ -65,7 +65,7 @@ public record Options(
     }
 
     /** The name of a value on the command line: {@code SET_NX} is {@code set-nx}. */
-    static String name(Enum<?> value) {
+    public static String name(Enum<?> value) {
         return value.name().toLowerCase(Locale.ROOT).replace('_', '-');
     }
 
@@ -105,6 +105,7 @@ public record Options(
                 case "--guards" -> guards = guards(value(flag, words));
                 case "--lock-order" -> lockOrder = oneOf(LockOrder.class, flag, words);
                 case "--inject-bug" -> bug = oneOf(Bug.class, flag, words);
+                case "--on-lost" -> onLost(value(flag, words));
                 case "--lock-wait-ms" -> lockWait = millis(flag, words, 0, 60_000);
                 case "--lease-ms" -> lease = millis(flag, words, 10, 3_600_000);
                 case "--work-ms" -> work = millis(flag, words, 0, 60_000);
@@ -153,6 +154,12 @@ public record Options(
                 case "off" -> false;
                 default -> throw new UsageException("--guards must be on or off");
             };
+        }
+
+        private static void onLost(String value) throws UsageException {
+            if (!value.equals("ignore")) {
+                throw new UsageException("the JVM replica has only --on-lost ignore");
+            }
         }
 
         private static Duration millis(

@@ -25,6 +25,11 @@ public final class HoldTimes {
         held = true;
     }
 
+    /** Whether the lock was granted. */
+    public boolean wasHeld() {
+        return held;
+    }
+
     /** The lock is about to be given back. */
     public void releasing() {
         released = System.nanoTime();

@@ -42,7 +42,7 @@ class LoginInterceptor implements HandlerInterceptor, WebMvcConfigurer {
 
     private void checkAdmin(Tokens.Identity identity) {
         boolean isAdmin = identity.admin() && vouchers.isAdmin(identity.user()).orElseThrow(
-                () -> Problem.unauthorized("The token was revoked; log in again."));
+                () -> Problem.badToken("The token was revoked; log in again."));
         if (!isAdmin) {
             throw Problem.forbidden();
         }

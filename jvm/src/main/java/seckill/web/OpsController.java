@@ -12,15 +12,17 @@ import org.springframework.jdbc.core.JdbcTemplate;
 import org.springframework.web.bind.annotation.GetMapping;
 import org.springframework.web.bind.annotation.RestController;
 
-/** Routes for operators: liveness and readiness. */
+/** Routes for operators: liveness, readiness, metrics. */
 @RestController
 class OpsController {
     private final JdbcTemplate jdbc;
     private final StringRedisTemplate redis;
+    private final Metrics metrics;
 
-    OpsController(JdbcTemplate jdbc, StringRedisTemplate redis) {
+    OpsController(JdbcTemplate jdbc, StringRedisTemplate redis, Metrics metrics) {
         this.jdbc = jdbc;
         this.redis = redis;
+        this.metrics = metrics;
     }
 
     @GetMapping("/livez")
@@ -38,6 +40,11 @@ class OpsController {
         body.put("ready", reasons.isEmpty());
         body.put("reasons", reasons);
         return ResponseEntity.status(reasons.isEmpty() ? 200 : 503).body(body);
+    }
+
+    @GetMapping(value = "/metrics", produces = "text/plain; version=0.0.4; charset=utf-8")
+    String metrics() {
+        return metrics.page();
     }
 
     private static void check(List<String> reasons, String server, Runnable call) {

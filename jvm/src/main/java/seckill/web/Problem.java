@@ -18,6 +18,7 @@ public final class Problem extends RuntimeException {
     private final int status;
     private final String code;
     private final String title;
+    private String challenge = "Bearer";
     private final transient Map<String, Object> more = new LinkedHashMap<>();
 
     private Problem(int status, String code, String title, String detail) {
@@ -37,8 +38,15 @@ public final class Problem extends RuntimeException {
         return new Problem(400, code, "Invalid request", field + ": " + limit).with("field", field);
     }
 
-    public static Problem unauthorized(String detail) {
-        return new Problem(401, "unauthorized", "Not logged in", detail);
+    public static Problem noToken() {
+        return new Problem(401, "unauthorized", "Not logged in",
+                "A token is needed: Authorization: Bearer <token>.");
+    }
+
+    public static Problem badToken(String detail) {
+        Problem problem = new Problem(401, "unauthorized", "Not logged in", detail);
+        problem.challenge = "Bearer error=\"invalid_token\"";
+        return problem;
     }
 
     public static Problem forbidden() {
@@ -47,6 +55,11 @@ public final class Problem extends RuntimeException {
 
     public static Problem notFound() {
         return new Problem(404, "not_found", "Not found", "There is nothing at this address.");
+    }
+
+    public static Problem methodNotAllowed() {
+        return new Problem(405, "method_not_allowed", "Method not allowed",
+                "This address does not allow that method.");
     }
 
     public static Problem voucherNotFound() {
@@ -134,7 +147,7 @@ public final class Problem extends RuntimeException {
         body.putAll(more);
         var answer = ResponseEntity.status(status).contentType(MediaType.APPLICATION_PROBLEM_JSON);
         if (status == 401) {
-            answer.header(HttpHeaders.WWW_AUTHENTICATE, "Bearer");
+            answer.header(HttpHeaders.WWW_AUTHENTICATE, challenge);
         }
         if (status == 503 || code.equals("order_in_progress")) {
             answer.header(HttpHeaders.RETRY_AFTER, "1");

@@ -9,6 +9,7 @@ import org.slf4j.LoggerFactory;
 import org.springframework.http.ResponseEntity;
 import org.springframework.http.converter.HttpMessageNotReadableException;
 import org.springframework.web.ErrorResponse;
+import org.springframework.web.HttpRequestMethodNotSupportedException;
 import org.springframework.web.bind.annotation.ExceptionHandler;
 import org.springframework.web.bind.annotation.RestControllerAdvice;
 import org.springframework.web.method.annotation.MethodArgumentTypeMismatchException;
@@ -30,6 +31,9 @@ class ProblemAdvice {
         }
         if (error instanceof HttpMessageNotReadableException) {
             return Problem.invalid("invalid_body", "body", "is not a valid JSON object");
+        }
+        if (error instanceof HttpRequestMethodNotSupportedException) {
+            return Problem.methodNotAllowed();
         }
         if (error instanceof ErrorResponse) {
             return Problem.notFound();

@@ -22,10 +22,12 @@ import seckill.web.Views.OrderView;
 @RestController
 class PurchaseController {
     private final PurchaseService purchases;
+    private final Metrics metrics;
     private final Options options;
 
-    PurchaseController(PurchaseService purchases, Options options) {
+    PurchaseController(PurchaseService purchases, Metrics metrics, Options options) {
         this.purchases = purchases;
+        this.metrics = metrics;
         this.options = options;
     }
 
@@ -42,7 +44,8 @@ class PurchaseController {
         Long price = body == null ? null : body.priceCents();
         ResponseEntity<?> answer;
         try {
-            Order order = purchases.purchase(user, id, price, times);
+            Order order =
+                    metrics.count(times, () -> purchases.purchase(user, id, price, times));
             answer = ResponseEntity.created(URI.create("/api/orders/" + order.id()))
                     .body(new OrderAnswer(OrderView.of(order)));
         } catch (RuntimeException error) {

@@ -30,16 +30,16 @@ class Tokens {
     /** The identity in an {@code Authorization} header, or a refusal. */
     Identity identity(String authorization) {
         if (authorization == null || !authorization.regionMatches(true, 0, "Bearer ", 0, 7)) {
-            throw Problem.unauthorized("A token is needed: Authorization: Bearer <token>.");
+            throw Problem.noToken();
         }
         try {
             DecodedJWT token = verifier.verify(authorization.substring(7).trim());
             boolean admin = "admin".equals(token.getClaim("role").asString());
             return new Identity(Long.parseLong(token.getSubject()), admin);
         } catch (TokenExpiredException error) {
-            throw Problem.unauthorized("The token has expired; log in again.");
+            throw Problem.badToken("The token has expired; log in again.");
         } catch (JWTVerificationException | NumberFormatException error) {
-            throw Problem.unauthorized("The token is not valid; log in again.");
+            throw Problem.badToken("The token is not valid; log in again.");
         }
     }
 }

@@ -1,0 +1,208 @@
+//! The textbook replica in Java (`jvm/`) beside our own: both answer alike, and the laboratory
+//! finds of a mixed fleet what it predicts. `make jvm` builds what this needs.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use loadtest_lab::cluster::Cluster;
+use loadtest_lab::deployment::DeploymentSpec;
+use loadtest_lab::fleet::{Fleet, ReplicasOf};
+use loadtest_load::tokens::User;
+use serde_json::{Value, json};
+use testbed::Flavor;
+
+/// One run at a time: a cell is a full load.
+static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
+const LOADTEST: &str = env!("CARGO_BIN_EXE_loadtest");
+
+fn seckill() -> PathBuf {
+    Path::new(LOADTEST).with_file_name("seckill")
+}
+
+/// What `loadtest compare` with these flags prints, and its report.
+fn compare(flags: &[&str]) -> (Output, Value) {
+    let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let folder = tempfile::tempdir().expect("a folder");
+    let json = folder.path().join("report.json");
+    let mut command = Command::new(LOADTEST);
+    command.arg("compare").args(flags).arg("--json").arg(&json);
+    let output = command.output().expect("loadtest runs");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let report = std::fs::read(&json).unwrap_or_else(|error| panic!("{error}: {said}"));
+    (output, serde_json::from_slice(&report).expect("JSON"))
+}
+
+#[test]
+fn redisson_in_java_and_in_rust_exclude_each_other_and_local_locks_do_not() {
+    let cells = ["--replicas-of", "mixed", "--scopes", "user", "--guards", "off"];
+    let (output, report) = compare(&[&cells[..], &["--locks", "local,redisson"]].concat());
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{said}");
+    let twice = |lock: &str| {
+        let cells = report["cells"].as_array().expect("cells");
+        let cell = cells.iter().find(|cell| cell["lock"] == lock).expect("a cell");
+        cell["duplicate_users"].as_u64().expect("a number")
+    };
+    assert!(twice("local") > 0, "{said}");
+    assert_eq!(twice("redisson"), 0, "{said}");
+}
+
+#[test]
+fn a_transaction_that_a_self_invocation_bypasses_is_caught() {
+    let bug = ["--replicas-of", "jvm", "--inject-jvm-bug", "self-invocation"];
+    let cell = ["--locks=none", "--scopes=user", "--guards=on", "--replicas=2"];
+    let (output, report) = compare(&[bug, cell].concat());
+    assert_eq!(output.status.code(), Some(1));
+    let broken = report["cells"][0]["broken_rules"].as_array().expect("rules");
+    assert!(broken.contains(&json!("stock_adds_up")), "{broken:?}");
+}
+
+#[test]
+fn a_flag_that_the_textbook_does_not_have_is_refused_by_its_name() {
+    let jar = Path::new(env!("CARGO_MANIFEST_DIR")).join("../jvm/target/seckill.jar");
+    let mut java = Command::new("java");
+    let output = java.arg("-jar").arg(jar).args(["serve", "--writer", "grouped"]).output();
+    let output = output.expect("java runs");
+    assert_eq!(output.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("does not support --writer"), "{said}");
+}
+
+/// What one replica answers to a script of requests, without what differs between two of them.
+struct Script<'a> {
+    base_url: &'a str,
+    replica: usize,
+    admin: &'a User,
+    said: Vec<(&'static str, Value)>,
+}
+
+impl Script<'_> {
+    /// Notes the answer to a request; gives the id of the voucher in it.
+    async fn call(
+        &mut self,
+        what: &'static str,
+        (method, path): (&str, &str),
+        authorization: Option<&str>,
+        body: Option<Value>,
+    ) -> String {
+        let method = method.parse().expect("a method");
+        let url = format!("{}{path}", self.base_url);
+        let mut request = reqwest::Client::new().request(method, url);
+        if let Some(authorization) = authorization {
+            request = request.header("authorization", authorization);
+        }
+        if let Some(body) = body {
+            request = request.json(&body);
+        }
+        let answer = request.send().await.expect("an answer");
+        let status = answer.status().as_u16();
+        let name = format!("r{}", self.replica + 1);
+        assert_eq!(answer.headers()["x-replica"], name.as_str());
+        let headers = answer.headers().clone();
+        let header = |name| headers.get(name).and_then(|value| value.to_str().ok());
+        let told = ["content-type", "www-authenticate", "retry-after", "x-lab", "cache-control"];
+        let told = told.map(header);
+        let location = header("location").map(|at| at.trim_end_matches(|c| char::is_numeric(c)));
+        // A refusal may come before the lock in one and under it in the other.
+        let held = header("x-lab-held").filter(|_| status == 201);
+        let holds = held.map(|held| held.split('-').count());
+        let mut body: Value = answer.json().await.expect("JSON");
+        let voucher = body["voucher"]["id"].as_str().unwrap_or_default().to_owned();
+        forget_what_differs(&mut body);
+        let answer = json!([status, told, location, holds, body]);
+        self.said.push((what, answer));
+        voucher
+    }
+
+    async fn voucher(&mut self, stock: u64, (starts, ends): (&str, &str)) -> String {
+        let new = json!({
+            "title": "Dinner", "description": "For two.", "price_cents": 8000,
+            "face_value_cents": 10_000, "stock": stock,
+            "starts_at": format!("{starts}-01-01T00:00:00Z"),
+            "ends_at": format!("{ends}-01-01T00:00:00Z"),
+        });
+        let admin = text(self.admin);
+        let at = ("POST", "/api/admin/vouchers");
+        let id = self.call("create", at, Some(admin), Some(new)).await;
+        let path = format!("/api/admin/vouchers/{id}/on-sale");
+        self.call("put on sale", ("POST", &path), Some(admin), Some(json!({}))).await;
+        id
+    }
+
+    async fn buy(&mut self, what: &'static str, id: &str, user: Option<&User>, body: Option<Value>) {
+        let path = format!("/api/vouchers/{id}/orders");
+        self.call(what, ("POST", &path), user.map(text), body).await;
+    }
+
+    /// Purchases that end in each way, and what an admin sees of them.
+    async fn run(&mut self, [first, second]: [&User; 2]) {
+        let open = self.voucher(1, ("2020", "2090")).await;
+        self.buy("no token", &open, None, None).await;
+        let path = format!("/api/vouchers/{open}/orders");
+        self.call("a bad token", ("POST", &path), Some("Bearer x.y.z"), None).await;
+        self.buy("no id", "x", Some(first), None).await;
+        self.buy("no voucher", "999999", Some(first), None).await;
+        let price = Some(json!({"price_cents": 1}));
+        self.buy("another price", &open, Some(first), price).await;
+        self.buy("bought", &open, Some(first), None).await;
+        self.buy("sold out", &open, Some(second), None).await;
+        let admin = text(self.admin);
+        let stock = format!("/api/admin/vouchers/{open}/stock");
+        self.call("stock", ("POST", &stock), Some(admin), Some(json!({"units": 2}))).await;
+        self.buy("bought already", &open, Some(first), None).await;
+        let early = self.voucher(1, ("2080", "2090")).await;
+        self.buy("not started", &early, Some(first), None).await;
+        let late = self.voucher(1, ("2020", "2021")).await;
+        self.buy("ended", &late, Some(first), None).await;
+        let path = format!("/api/vouchers/{open}");
+        self.call("a voucher", ("GET", &path), None, None).await;
+        let audit = format!("/api/admin/vouchers/{open}/audit");
+        self.call("audit", ("GET", &audit), Some(admin), None).await;
+        self.call("a buyer's audit", ("GET", &audit), Some(text(first)), None).await;
+        self.call("no audit", ("GET", &audit), None, None).await;
+        self.call("no address", ("GET", "/api/nothing"), None, None).await;
+        self.call("no such method", ("DELETE", &path), None, None).await;
+        self.call("alive", ("GET", "/livez"), None, None).await;
+    }
+}
+
+fn text(user: &User) -> &str {
+    user.authorization.to_str().expect("text")
+}
+
+/// Ids, and moments that the server chooses.
+fn forget_what_differs(body: &mut Value) {
+    const DIFFER: [&str; 7] =
+        ["id", "voucher_id", "user_id", "order_id", "request_id", "created_at", "server_time"];
+    for (name, value) in body.as_object_mut().into_iter().flatten() {
+        if DIFFER.contains(&name.as_str()) {
+            *value = json!(value.is_string());
+        } else {
+            forget_what_differs(value);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_replica_in_java_answers_as_one_in_rust_does() {
+    let cluster = Cluster::start(Flavor::Any, seckill(), &[]).await.expect("the servers");
+    let flags = ["--lab", "--lock", "redisson"].map(str::to_owned).to_vec();
+    let fleet = Fleet { replicas_of: ReplicasOf::Mixed, ..Fleet::RUST };
+    let spec = DeploymentSpec { replicas: 2, flags, fleet, ..DeploymentSpec::default() };
+    let deployment = cluster.deploy(spec).await.expect("a deployment");
+    let (users, _) = deployment.users(4, false).await.expect("buyers");
+    let (admins, _) = deployment.users(1, true).await.expect("an admin");
+    let mut said = Vec::new();
+    for (replica, running) in deployment.replicas().iter().enumerate() {
+        let base_url = running.base_url();
+        let mut script = Script { base_url, replica, admin: &admins[0], said: Vec::new() };
+        script.run([&users[2 * replica], &users[2 * replica + 1]]).await;
+        said.push(script.said);
+    }
+    let [ours, java] = &said[..] else { panic!("two replicas") };
+    assert_eq!(ours.len(), java.len());
+    for ((what, ours), (_, java)) in ours.iter().zip(java) {
+        assert_eq!(java, ours, "{what}");
+    }
+}
