@@ -103,7 +103,7 @@ impl Script<'_> {
         let header = |name| headers.get(name).and_then(|value| value.to_str().ok());
         let told = ["content-type", "www-authenticate", "retry-after", "x-lab", "cache-control"];
         let told = told.map(header);
-        let location = header("location").map(|at| at.trim_end_matches(|c| char::is_numeric(c)));
+        let location = header("location").map(|at| at.trim_end_matches(char::is_numeric));
         // A refusal may come before the lock in one and under it in the other.
         let held = header("x-lab-held").filter(|_| status == 201);
         let holds = held.map(|held| held.split('-').count());

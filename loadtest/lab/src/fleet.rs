@@ -14,6 +14,7 @@ use crate::cell_spec::CellSpec;
 use crate::faults::FaultKind;
 use crate::lock::Lock;
 use crate::predict::Scenario;
+use crate::runner::Flag;
 
 /// What `mvn package` makes of `jvm/`, from the project's folder.
 const JAR: &str = "jvm/target/seckill.jar";
@@ -108,8 +109,8 @@ pub enum JvmBug {
 }
 
 impl JvmBug {
-    /// The name on command lines.
-    fn name(self) -> &'static str {
+    /// The name on command lines and in reports.
+    pub fn name(self) -> &'static str {
         match self {
             Self::SelfInvocation => "self-invocation",
             Self::NoStockCondition => "no-stock-condition",
@@ -144,17 +145,31 @@ impl Fleet {
     };
 
     /// The numbers of replicas of a comparison that names none.
-    pub fn default_replicas(&self) -> Vec<u16> {
+    pub fn default_replicas(self) -> Vec<u16> {
         match self.replicas_of {
             ReplicasOf::Rust | ReplicasOf::Jvm => vec![1, 3],
             ReplicasOf::Mixed => vec![4],
         }
     }
 
+    /// The flags that choose it, each with its value, if they are not the usual ones.
+    pub fn chosen(self) -> Vec<Flag> {
+        let Self { replicas_of, jvm_local_lock, jvm_bug } = self;
+        let mut flags = Vec::new();
+        if replicas_of != ReplicasOf::Rust {
+            flags.push(("--replicas-of", replicas_of.name().to_owned()));
+        }
+        if jvm_local_lock != JvmLocalLock::Synchronized {
+            flags.push(("--jvm-local-lock", jvm_local_lock.name().to_owned()));
+        }
+        flags.extend(jvm_bug.map(|bug| ("--inject-jvm-bug", bug.name().to_owned())));
+        flags
+    }
+
     /// Fails if a cell of the run needs what JVM replicas do not have, or if none can be started.
-    pub fn check(&self, trials: &[CellSpec], load: &Load) -> Result<()> {
+    pub fn check(self, trials: &[CellSpec], load: &Load) -> Result<()> {
         if self.replicas_of == ReplicasOf::Rust {
-            let only_jvm = *self != Self::RUST;
+            let only_jvm = self != Self::RUST;
             return if only_jvm {
                 usage("--jvm-local-lock and --inject-jvm-bug go with --replicas-of jvm or mixed")
             } else {
@@ -197,7 +212,7 @@ impl Fleet {
     }
 
     /// The program of the replica of that number (from 1), and its arguments before its address.
-    pub(crate) fn program(&self, number: u16, seckill: &Path) -> Result<ReplicaProgram> {
+    pub(crate) fn program(self, number: u16, seckill: &Path) -> Result<ReplicaProgram> {
         if !self.replicas_of.is_jvm(number) {
             let args = ["serve", "--no-migrate"].map(str::to_owned).to_vec();
             return Ok(ReplicaProgram { program: seckill.to_owned(), args });
@@ -208,7 +223,7 @@ impl Fleet {
     }
 
     /// The flags of the replica of that number, made of those of `seckill serve`.
-    pub(crate) fn flags(&self, number: u16, flags: &[String]) -> Vec<String> {
+    pub(crate) fn flags(self, number: u16, flags: &[String]) -> Vec<String> {
         let mut flags = flags.to_vec();
         if !self.replicas_of.is_jvm(number) {
             return flags;

@@ -31,7 +31,7 @@ pub fn run(report: &Report) -> String {
                     let (name, sample) = (preset.name(), sample.unwrap_or_default());
                     format!("loadtest matrix --{name}{sample} --seed {}", selection.seed)
                 }
-                None => matrix(&trials, (report.load.mode, selection.seed)),
+                None => matrix(&trials, &report.load, selection.seed),
             };
             let is_sample = selection.sample.is_some();
             let usual = Preset::default_bugs(selection.preset, is_sample);
@@ -72,7 +72,7 @@ pub fn one(report: &Report, cell: &CellReport) -> String {
     }
     let one = match report.selection {
         None => comparison(&[cell.trial()], &report.load),
-        Some(_) => matrix(&[cell.trial()], (report.load.mode, cell.seed)),
+        Some(_) => matrix(&[cell.trial()], &report.load, cell.seed),
     };
     command(&one, report.chosen.clone())
 }
@@ -117,11 +117,12 @@ fn comparison(trials: &[CellSpec], load: &Load) -> String {
     if let Some(bug) = load.injected_bug {
         flags.push(("--inject-bug", bug.name().to_owned()));
     }
+    flags.extend(load.fleet.chosen());
     command("loadtest compare", flags)
 }
 
 /// The command that runs the product of what these have, each named once.
-fn matrix(trials: &[CellSpec], (mode, seed): (PurchaseMode, u64)) -> String {
+fn matrix(trials: &[CellSpec], load: &Load, seed: u64) -> String {
     let mut flags = places(trials);
     let fault = |fault: Option<FaultKind>| fault.map_or("none", FaultKind::name);
     flags.extend([
@@ -129,7 +130,8 @@ fn matrix(trials: &[CellSpec], (mode, seed): (PurchaseMode, u64)) -> String {
         ("--faults", each(trials, |trial| trial.fault, fault)),
         ("--seed", seed.to_string()),
     ]);
-    flags.extend(mode_flag(mode));
+    flags.extend(mode_flag(load.mode));
+    flags.extend(load.fleet.chosen());
     command("loadtest matrix", flags)
 }
 
@@ -170,6 +172,7 @@ fn each<T: PartialEq + Copy, N: AsRef<str>>(
 mod tests {
     use loadtest_lab::cell_axes::{CellAxes, InjectedBug};
     use loadtest_lab::fixtures::injection_results;
+    use loadtest_lab::fleet::{Fleet, JvmBug};
 
     use super::*;
     use crate::tests::{matrix_report, report};
@@ -177,7 +180,8 @@ mod tests {
     #[test]
     fn the_command_names_every_choice_once() {
         let (injected_bug, mode) = (Some(InjectedBug::LyingAudit), PurchaseMode::Queued);
-        let load = Load { work_ms: 5, injected_bug, mode, ..Load::DEFAULT };
+        let fleet = Fleet { jvm_bug: Some(JvmBug::LyingAudit), ..Fleet::RUST };
+        let load = Load { work_ms: 5, injected_bug, mode, fleet, ..Load::DEFAULT };
         let trial = |lock, replicas| {
             let (scope, guards) = (Scope::User, Guards::Off);
             CellSpec::plain(CellAxes { lock, scope, guards, replicas })
@@ -187,7 +191,7 @@ mod tests {
             comparison(&trials, &load),
             "loadtest compare --locks local,redisson --scopes user --guards off --replicas 3,1 \
              --users 700 --stock 100 --connections 96 --requests-per-user 3 --work-ms 5 --mode \
-             queued --inject-bug lying-audit"
+             queued --inject-bug lying-audit --inject-jvm-bug lying-audit"
         );
     }
 

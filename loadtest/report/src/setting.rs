@@ -1,6 +1,7 @@
 //! What the conclusion says first: which settings of a run are not the usual ones.
 
 use loadtest_lab::cell_axes::{InjectedBug, PurchaseMode, Writer};
+use loadtest_lab::fleet::{Fleet, ReplicasOf};
 use loadtest_lab::results::NotApplicable;
 use loadtest_lab::results::RunResults;
 
@@ -10,7 +11,8 @@ use crate::text::Text;
 /// The conclusion of a comparison or of a matrix, with its settings.
 pub(super) fn conclusion_of(results: &RunResults) -> Conclusion {
     let RunResults { cells, not_applicable, selection, load, .. } = results;
-    let setting = mode_sentence(load.mode);
+    let setting: Vec<Text> =
+        fleet_sentences(load.fleet).chain(mode_sentence(load.mode)).collect();
     match selection {
         None => {
             let setting = setting.into_iter().chain(by_writer(load.writer, not_applicable));
@@ -22,6 +24,16 @@ pub(super) fn conclusion_of(results: &RunResults) -> Conclusion {
         }
         Some(_) => Conclusion { setting: Text::sentences(setting), ..of_matrix(cells) },
     }
+}
+
+fn fleet_sentences(fleet: Fleet) -> impl Iterator<Item = Text> {
+    let replicas = match fleet.replicas_of {
+        ReplicasOf::Rust => None,
+        ReplicasOf::Jvm => Some(Text::of("fleet_jvm")),
+        ReplicasOf::Mixed => Some(Text::of("fleet_mixed")),
+    };
+    let bug = fleet.jvm_bug.map(|bug| Text::of("jvm_bug").with("bug", bug.name()));
+    replicas.into_iter().chain(bug)
 }
 
 fn mode_sentence(mode: PurchaseMode) -> Option<Text> {
