@@ -187,7 +187,7 @@ struct FleetArgs {
 impl FleetArgs {
     fn fleet(&self) -> Fleet {
         let Self { replicas_of, jvm_local_lock, inject_jvm_bug: jvm_bug } = *self;
-        Fleet { replicas_of, jvm_local_lock, jvm_bug }
+        Fleet { replicas_of, jvm_local_lock, jvm_bug, ..Fleet::RUST }
     }
 }
 

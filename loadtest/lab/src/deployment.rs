@@ -264,6 +264,15 @@ impl Deployment {
         command
     }
 
+    /// Another replica of that kind with the secrets of these, without an address.
+    pub fn replica_command(&self, fleet: Fleet) -> Result<std::process::Command> {
+        let replica = fleet.program(1, &self.program)?;
+        let mut command = std::process::Command::new(replica.program);
+        command.args(replica.args).envs(self.secrets.iter().map(|(key, value)| (key, value)));
+        command.stdin(Stdio::null());
+        Ok(command)
+    }
+
     /// Ends the deployment, drops its database and empties its Redis data. Its number can then be
     /// used again: queues are kept under the ids of vouchers, which restart at 1.
     pub async fn end_and_drop(self) -> Result<()> {

@@ -19,14 +19,11 @@ use crate::runner::Flag;
 /// What `mvn package` makes of `jvm/`, from the project's folder.
 const JAR: &str = "jvm/target/seckill.jar";
 
-/// The heap fits a sale, and the compiler that starts quickly is enough for its few seconds.
-const JVM_OPTIONS: [&str; 4] =
-    ["-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"];
 
-/// Scenarios in which a JVM replica can take part: it has no fencing, and does not notice that its
-/// lock is lost.
-const JVM_SCENARIOS: [Scenario; 4] =
-    [Scenario::ShortWork, Scenario::LongWorkIgnored, Scenario::LongWorkKept, Scenario::Inside];
+/// Scenarios in which a JVM replica can take part. It has no fencing, and a holder does not notice
+/// that its lock is lost: a pause of the JVM can outlast the short lease of `long-work-kept`.
+const JVM_SCENARIOS: [Scenario; 3] =
+    [Scenario::ShortWork, Scenario::LongWorkIgnored, Scenario::Inside];
 
 /// Faults that a JVM replica is tried under.
 const JVM_FAULTS: [FaultKind; 3] =
@@ -96,6 +93,29 @@ impl JvmLocalLock {
     }
 }
 
+/// What a JVM is tuned for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum JvmTuning {
+    /// A sale of a few seconds: a small heap, and the compiler that starts quickly.
+    #[default]
+    QuickStart,
+    /// A long run, with the collector G1.
+    G1,
+    /// The same with ZGC.
+    Zgc,
+}
+
+impl JvmTuning {
+    fn options(self) -> &'static [&'static str] {
+        match self {
+            Self::QuickStart => &["-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"],
+            Self::G1 => &["-Xmx512m", "-XX:+UseG1GC"],
+            Self::Zgc => &["-Xmx512m", "-XX:+UseZGC"],
+        }
+    }
+}
+
 /// A bug that JVM replicas can have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
@@ -128,12 +148,17 @@ pub struct Fleet {
     pub jvm_local_lock: JvmLocalLock,
     /// A bug of every JVM replica.
     pub jvm_bug: Option<JvmBug>,
+    /// What JVMs are tuned for.
+    pub jvm_tuning: JvmTuning,
 }
 
 /// A program with its first arguments.
-pub(crate) struct ReplicaProgram {
-    pub(crate) program: PathBuf,
-    pub(crate) args: Vec<String>,
+#[derive(Debug)]
+pub struct ReplicaProgram {
+    /// The program.
+    pub program: PathBuf,
+    /// Those before its address and its flags.
+    pub args: Vec<String>,
 }
 
 impl Fleet {
@@ -142,6 +167,7 @@ impl Fleet {
         replicas_of: ReplicasOf::Rust,
         jvm_local_lock: JvmLocalLock::Synchronized,
         jvm_bug: None,
+        jvm_tuning: JvmTuning::QuickStart,
     };
 
     /// The numbers of replicas of a comparison that names none.
@@ -154,7 +180,7 @@ impl Fleet {
 
     /// The flags that choose it, each with its value, if they are not the usual ones.
     pub fn chosen(self) -> Vec<Flag> {
-        let Self { replicas_of, jvm_local_lock, jvm_bug } = self;
+        let Self { replicas_of, jvm_local_lock, jvm_bug, jvm_tuning: _ } = self;
         let mut flags = Vec::new();
         if replicas_of != ReplicasOf::Rust {
             flags.push(("--replicas-of", replicas_of.name().to_owned()));
@@ -212,13 +238,14 @@ impl Fleet {
     }
 
     /// The program of the replica of that number (from 1), and its arguments before its address.
-    pub(crate) fn program(self, number: u16, seckill: &Path) -> Result<ReplicaProgram> {
+    pub fn program(self, number: u16, seckill: &Path) -> Result<ReplicaProgram> {
         if !self.replicas_of.is_jvm(number) {
             let args = ["serve", "--no-migrate"].map(str::to_owned).to_vec();
             return Ok(ReplicaProgram { program: seckill.to_owned(), args });
         }
         let jar = ["-jar".to_owned(), jar()?.display().to_string()];
-        let args = JVM_OPTIONS.map(str::to_owned).into_iter().chain(jar).collect();
+        let options = self.jvm_tuning.options().iter().map(|option| (*option).to_owned());
+        let args = options.chain(jar).collect();
         Ok(ReplicaProgram { program: java()?, args })
     }
 

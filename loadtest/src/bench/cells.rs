@@ -1,5 +1,6 @@
 //! The cells of the bench: what is measured.
 
+use loadtest_lab::fleet::{Fleet, JvmTuning, ReplicasOf};
 use loadtest_lab::lock::ExtraServers;
 
 /// The cell whose answers are the plain ones.
@@ -26,6 +27,10 @@ pub struct Setup {
     pub vouchers: usize,
     /// How many of them the buyers want, all alike.
     pub wanted: usize,
+    /// What the replicas are.
+    pub fleet: Fleet,
+    /// The fewest seconds of its warm-up.
+    pub warm_up: u64,
 }
 
 const SINGLE: Setup = Setup {
@@ -38,10 +43,18 @@ const SINGLE: Setup = Setup {
     with_keys: false,
     vouchers: 1,
     wanted: 1,
+    fleet: Fleet::RUST,
+    warm_up: 1,
 };
 const GROUPED: Setup = Setup { flags: &["--writer=grouped"], ..SINGLE };
 const QUEUED: Setup =
     Setup { flags: &["--mode=queued", "--writer=grouped", "--queue-length=1000000"], ..SINGLE };
+
+/// The textbook replica in Java, once its compiler has seen a load for 20 s.
+const fn jvm(jvm_tuning: JvmTuning) -> Setup {
+    let fleet = Fleet { replicas_of: ReplicasOf::Jvm, jvm_tuning, ..Fleet::RUST };
+    Setup { fleet, warm_up: 20, ..SINGLE }
+}
 
 /// A part of a round, whose cells are measured side by side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,7 +128,7 @@ const fn locked(flags: &'static [&'static str], needs: ExtraServers) -> Measurem
 }
 
 /// All cells; in this order they are measured within their part of a round.
-pub const CELLS: [Cell; 30] = [
+pub const CELLS: [Cell; 34] = [
     cell("bare:1", Measurement::Bare(1)),
     cell("bare:8", Measurement::Bare(8)),
     cell("bare:32", Measurement::Bare(32)),
@@ -145,6 +158,10 @@ pub const CELLS: [Cell; 30] = [
     cell("grouped, lock none", locked(&["--writer=grouped", "--lock=none"], ExtraServers::Nothing)),
     cell("scope voucher", locked(&["--lock-scope=voucher"], ExtraServers::Nothing)),
     cell("guards off", locked(&["--lab", "--guards=off"], ExtraServers::Nothing)),
+    cell("jvm:64", Measurement::Orders(jvm(JvmTuning::G1))),
+    cell("jvm zgc:64", Measurement::Orders(jvm(JvmTuning::Zgc))),
+    cell("start single", Measurement::Start(SINGLE)),
+    cell("start jvm", Measurement::Start(jvm(JvmTuning::G1))),
     cell("64 of 1000", Measurement::Orders(Setup { vouchers: 1000, wanted: 64, ..GROUPED })),
 ];
 

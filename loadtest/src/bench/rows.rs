@@ -76,7 +76,7 @@ const fn costing(most_plain: f64, row: Row) -> Row {
 }
 
 /// All rows. A new one needs a line here, and a cell in `cells.rs` unless there is one.
-pub const ROWS: [Row; 30] = [
+pub const ROWS: [Row; 36] = [
     costing(
         11.0,
         row("grouped-64", "grouped, orders/s", ("grouped:64", BARE), Some(at_least(2.5, 5.0))),
@@ -198,6 +198,18 @@ pub const ROWS: [Row; 30] = [
     row("scope", "single: a lock for the voucher", ("scope voucher", SINGLE_CELL), None),
     row("guards", "single: guards off", ("guards off", SINGLE_CELL), None),
     row("keys", "grouped: with Idempotency-Key", ("grouped, keys", GATHERED), None),
+    row("jvm", "a replica in Java, orders/s beside single", ("jvm:64", SINGLE_CELL), None),
+    row("jvm-zgc", "the same with ZGC", ("jvm zgc:64", SINGLE_CELL), None),
+    of(Figure::P99, row("jvm-p99", "p99: a replica in Java", ("jvm:64", SINGLE_CELL), None)),
+    of(
+        Figure::ServerTime,
+        row("jvm-cpu", "processor time: a replica in Java", ("jvm:64", SINGLE_CELL), None),
+    ),
+    of(Figure::Memory, row("jvm-memory", "memory: a replica in Java", ("jvm:64", SINGLE_CELL), None)),
+    of(
+        Figure::Ready,
+        row("jvm-ready", "ms to ready: a replica in Java", ("start jvm", &["start single"]), None),
+    ),
     row("spread", "grouped: 64 of 1,000 vouchers", ("64 of 1000", GATHERED), None),
 ];
 

@@ -46,7 +46,7 @@ const REQUESTS: u64 = 1_000_000;
 /// When a request of the load is given up.
 pub(super) const DEADLINE: Duration = Duration::from_secs(20);
 /// How long a call besides the load, and a start, may take.
-const CALL_DEADLINE: Duration = Duration::from_secs(10);
+const CALL_DEADLINE: Duration = Duration::from_secs(30);
 /// Starts of a replica in a round.
 const REPLICA_STARTS: usize = 11;
 /// What a replica's output says once it can be spoken to.
@@ -117,7 +117,7 @@ impl Stage {
     pub async fn start(&self, setup: &Setup) -> Result<Sample> {
         let _turn = self.turns.take().await;
         let round = self.open(setup, FEW_UNITS).await?;
-        let late = |_| Error::Setup("a replica did not become ready in 10 s".to_owned());
+        let late = |_| Error::Setup("a replica did not become ready in 30 s".to_owned());
         let mut took = Vec::with_capacity(REPLICA_STARTS);
         for _ in 0..REPLICA_STARTS {
             let ready = tokio::time::timeout(CALL_DEADLINE, start(&round.deployment, setup)).await;
@@ -136,6 +136,7 @@ impl Stage {
             number,
             replicas: setup.replicas,
             flags: setup.flags.iter().map(|flag| (*flag).to_owned()).collect(),
+            fleet: setup.fleet,
             worker_threads: Some(worker_threads()),
             needs: setup.needs,
             ..DeploymentSpec::default()
@@ -186,7 +187,8 @@ impl Round<'_> {
         let (all, slices) = (&self.stage.users, slices(self.stage.seconds));
         let (first, others) = all.split_at(all.len() / 5);
         let mut warm_up = self.plan(first.into(), seed);
-        warm_up.duration = Some(Duration::from_secs(self.stage.warm_up));
+        let seconds = self.stage.warm_up.max(self.setup.warm_up);
+        warm_up.duration = Some(Duration::from_secs(seconds));
         let mut loads = vec![load(&warm_up).await?];
         let mut samples = Vec::new();
         let shares = others.chunks(others.len() / slices.len());
@@ -205,7 +207,8 @@ impl Round<'_> {
         let acknowledged = of_all(Outcome::Bought);
         let perhaps = acknowledged + of_all(Outcome::Unknown);
         self.look_for(acknowledged..=perhaps, "acknowledged").await?;
-        Ok(together(samples))
+        let pid = self.deployment.replicas().first().map(|replica| replica.pid());
+        Ok(Sample { memory_mib: pid.and_then(memory_mib), ..together(samples) })
     }
 
     async fn slice(&self, plan: &Plan) -> Result<(Sample, Figures)> {
@@ -321,8 +324,8 @@ async fn put_on_sale(deployment: &Deployment, count: usize, stock: u64) -> Resul
 /// Starts another replica of the deployment, and ends it once it is ready.
 async fn start(deployment: &Deployment, setup: &Setup) -> Result<Duration> {
     let wrong = |why: String| Error::Setup(format!("a replica cannot be started: {why}"));
-    let mut command = Command::from(deployment.command());
-    command.args(["serve", "--no-migrate", "--bind", "127.0.0.1:0", "--replica-id", "start"]);
+    let mut command = Command::from(deployment.replica_command(setup.fleet)?);
+    command.args(["--bind", "127.0.0.1:0", "--replica-id", "start"]);
     command.env(WORKER_THREADS, worker_threads().to_string());
     command.args(setup.flags).stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true);
     let began = Instant::now();

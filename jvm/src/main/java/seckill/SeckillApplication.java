@@ -46,12 +46,17 @@ public class SeckillApplication {
         return properties;
     }
 
+    /** What HikariCP advises for MySQL: statements are prepared once, and no trip is needless. */
+    private static final String FAST = "&cachePrepStmts=true&prepStmtCacheSize=250"
+            + "&prepStmtCacheSqlLimit=2048&useServerPrepStmts=true&useLocalSessionState=true"
+            + "&cacheServerConfiguration=true&elideSetAutoCommits=true&maintainTimeStats=false";
+
     /** Statements and waits for rows are bounded as those of the Rust replica. */
     private static String jdbcUrl(URI database) {
         return "jdbc:mysql://" + database.getHost() + ":" + database.getPort() + database.getPath()
                 + "?connectTimeout=2000&socketTimeout=5000"
                 + "&sessionVariables=innodb_lock_wait_timeout=3"
-                + "&allowPublicKeyRetrieval=true";
+                + "&allowPublicKeyRetrieval=true" + FAST;
     }
 
     private static String[] userInfo(URI database) {
