@@ -174,7 +174,7 @@ fuzz-api-short: install-all dev-binaries
 	EXAMPLES=5 BOUNDS=proxy-admin tests/fuzz_api.sh
 
 # About two hours; ARGS="--rows grouped-64,single-64" takes less, and --list names all rows.
-bench: ## Measure the service beside the database's bare transaction, against its bars
+bench: jvm ## Measure the service beside the database's bare transaction, against its bars
 	@deploy/install-servers.sh --for-bench
 	$(build-release)
 	cargo build -p seckill --example constant --release --locked

@@ -130,7 +130,13 @@ impl Script<'_> {
         id
     }
 
-    async fn buy(&mut self, what: &'static str, id: &str, user: Option<&User>, body: Option<Value>) {
+    async fn buy(
+        &mut self,
+        what: &'static str,
+        id: &str,
+        user: Option<&User>,
+        body: Option<Value>,
+    ) {
         let path = format!("/api/vouchers/{id}/orders");
         self.call(what, ("POST", &path), user.map(text), body).await;
     }

@@ -12,7 +12,7 @@ use std::sync::{Arc, OnceLock};
 use loadtest_measure::error::{Error, Result};
 use loadtest_measure::machine::{service_version, version_of, zookeeper_version};
 use testbed::{
-    Bed, Database, Flavor, Redis, RedisMaster, RedisOptions, ZooKeeper, ZooKeeperOptions,
+    Bed, Database, Flavor, Proxy, Redis, RedisMaster, RedisOptions, ZooKeeper, ZooKeeperOptions,
 };
 use uuid::Uuid;
 
@@ -230,6 +230,24 @@ impl RedisServers {
         };
         let independent = independent?.into_iter().map(Arc::new).collect();
         Ok(Self { main, independent, follower })
+    }
+
+    /// The addresses of that logical database of each, through these proxies if there are any,
+    /// each after the variable that a replica takes it from.
+    pub(super) fn urls(&self, number: u16, proxies: &[Proxy]) -> Vec<(String, String)> {
+        let mut urls = Vec::new();
+        for (index, server) in self.all().enumerate() {
+            let url = format!("{}/{number}", server.url().trim_end_matches("/0"));
+            let proxy = proxies.get(index);
+            let through = |proxy: &Proxy| proxy.instead_of(server.addr(), &url);
+            urls.push(proxy.map_or_else(|| url.clone(), through));
+        }
+        let independent = urls.split_off(1).join(",");
+        let mut named = vec![("REDIS_URL".to_owned(), urls.concat())];
+        if !independent.is_empty() {
+            named.push(("REDLOCK_URLS".to_owned(), independent));
+        }
+        named
     }
 
     /// Every server that locks may live on.

@@ -17,6 +17,7 @@ use crate::cell_plan::CellRequest;
 use crate::cell_spec::CellSpec;
 use crate::cluster::MAX_DEPLOYMENTS;
 use crate::histories::Histories;
+use crate::jvm_support;
 use crate::lock::Lock;
 use crate::results::{NotApplicable, RunEvent, RunObserver, RunResults};
 use crate::runner::{ClusterSpec, Runner};
@@ -102,7 +103,7 @@ impl Comparison {
             self.check_queued()?;
         }
         let trials: Vec<CellSpec> = places.into_iter().map(CellSpec::plain).collect();
-        self.load.fleet.check(&trials, &self.load)?;
+        jvm_support::check(&trials, &self.load)?;
         if self.load.work_ms > MAX_WORK_MS {
             return Err(Error::Usage(format!("--work-ms must be at most {MAX_WORK_MS}")));
         }

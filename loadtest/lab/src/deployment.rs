@@ -117,7 +117,7 @@ impl Deployment {
         if let Some(zookeeper) = &zookeeper {
             secrets.push(("ZOOKEEPER_URL".to_owned(), zookeeper.connect_string().to_owned()));
         }
-        secrets.extend(redis_urls(&redis, spec.number, &[]));
+        secrets.extend(redis.urls(spec.number, &[]));
         let zookeeper_address = zookeeper.as_ref().map(ZooKeeper::addr);
         let parts = ReplicaStarter {
             cluster,
@@ -376,7 +376,7 @@ impl ReplicaStarter<'_> {
         if let Some(proxy) = proxies.zookeeper.first() {
             replica = replica.env("ZOOKEEPER_URL", proxy.addr().to_string());
         }
-        for (key, value) in redis_urls(self.redis, self.spec.number, &proxies.redis) {
+        for (key, value) in self.redis.urls(self.spec.number, &proxies.redis) {
             replica = replica.env(key, value);
         }
         Ok(replica)
@@ -386,20 +386,4 @@ impl ReplicaStarter<'_> {
 /// What the replica of that index calls itself in its answers.
 pub fn replica_name(index: usize) -> String {
     format!("r{}", index + 1)
-}
-
-/// The addresses of that logical database of each Redis, through these proxies if there are any.
-fn redis_urls(redis: &RedisServers, number: u16, proxies: &[Proxy]) -> Vec<(String, String)> {
-    let mut urls = Vec::new();
-    for (index, server) in redis.all().enumerate() {
-        let url = format!("{}/{number}", server.url().trim_end_matches("/0"));
-        let proxy = proxies.get(index);
-        urls.push(proxy.map_or_else(|| url.clone(), |proxy| proxy.instead_of(server.addr(), &url)));
-    }
-    let independent = urls.split_off(1).join(",");
-    let mut named = vec![("REDIS_URL".to_owned(), urls.concat())];
-    if !independent.is_empty() {
-        named.push(("REDLOCK_URLS".to_owned(), independent));
-    }
-    named
 }

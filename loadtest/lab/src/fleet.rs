@@ -9,35 +9,8 @@ use std::path::{Path, PathBuf};
 use loadtest_measure::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::cell_axes::{CellAxes, Load, PurchaseMode, Writer};
-use crate::cell_spec::CellSpec;
-use crate::faults::FaultKind;
-use crate::lock::Lock;
-use crate::predict::Scenario;
-use crate::runner::Flag;
-
 /// What `mvn package` makes of `jvm/`, from the project's folder.
 const JAR: &str = "jvm/target/seckill.jar";
-
-
-/// Scenarios in which a JVM replica can take part. It has no fencing, and a holder does not notice
-/// that its lock is lost: a pause of the JVM can outlast the short lease of `long-work-kept`.
-const JVM_SCENARIOS: [Scenario; 3] =
-    [Scenario::ShortWork, Scenario::LongWorkIgnored, Scenario::Inside];
-
-/// Faults that a JVM replica is tried under.
-const JVM_FAULTS: [FaultKind; 3] =
-    [FaultKind::KillReplica, FaultKind::FreezeReplica, FaultKind::FailOverRedis];
-
-/// The locks that a JVM replica has.
-const JVM_LOCKS: [Lock; 6] = [
-    Lock::None,
-    Lock::Local,
-    Lock::SetNx,
-    Lock::OwnerCheck,
-    Lock::LuaRelease,
-    Lock::Redisson,
-];
 
 /// What the replicas of a deployment are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, clap::ValueEnum)]
@@ -179,7 +152,7 @@ impl Fleet {
     }
 
     /// The flags that choose it, each with its value, if they are not the usual ones.
-    pub fn chosen(self) -> Vec<Flag> {
+    pub fn chosen(self) -> Vec<(&'static str, String)> {
         let Self { replicas_of, jvm_local_lock, jvm_bug, jvm_tuning: _ } = self;
         let mut flags = Vec::new();
         if replicas_of != ReplicasOf::Rust {
@@ -190,51 +163,6 @@ impl Fleet {
         }
         flags.extend(jvm_bug.map(|bug| ("--inject-jvm-bug", bug.name().to_owned())));
         flags
-    }
-
-    /// Fails if a cell of the run needs what JVM replicas do not have, or if none can be started.
-    pub fn check(self, trials: &[CellSpec], load: &Load) -> Result<()> {
-        if self.replicas_of == ReplicasOf::Rust {
-            let only_jvm = self != Self::RUST;
-            return if only_jvm {
-                usage("--jvm-local-lock and --inject-jvm-bug go with --replicas-of jvm or mixed")
-            } else {
-                Ok(())
-            };
-        }
-        if load.mode == PurchaseMode::Queued {
-            return usage("JVM replicas have no --mode queued");
-        }
-        if load.writer == Writer::Grouped {
-            return usage("JVM replicas have no --writer grouped");
-        }
-        if load.injected_bug.is_some() && self.replicas_of == ReplicasOf::Jvm {
-            return usage("--inject-bug is for replicas in Rust; JVM ones have --inject-jvm-bug");
-        }
-        trials.iter().try_for_each(|trial| self.check_trial(*trial))?;
-        jar()?;
-        java().map(drop)
-    }
-
-    fn check_trial(self, trial: CellSpec) -> Result<()> {
-        let CellAxes { lock, replicas, .. } = trial.axes;
-        if !JVM_LOCKS.contains(&lock) {
-            let names = JVM_LOCKS.map(Lock::name).join(", ");
-            return usage(&format!("JVM replicas have no lock {}; they have {names}", lock.name()));
-        }
-        if !JVM_SCENARIOS.contains(&trial.scenario) {
-            let names = JVM_SCENARIOS.map(Scenario::name).join(", ");
-            let what = trial.scenario.name();
-            return usage(&format!("JVM replicas have no scenario {what}; they have {names}"));
-        }
-        if let Some(fault) = trial.fault.filter(|fault| !JVM_FAULTS.contains(fault)) {
-            let (names, what) = (JVM_FAULTS.map(FaultKind::name).join(", "), fault.name());
-            return usage(&format!("JVM replicas have no fault {what}; they have {names}"));
-        }
-        if self.replicas_of == ReplicasOf::Mixed && !replicas.is_multiple_of(2) {
-            return usage("--replicas-of mixed needs an even number of --replicas");
-        }
-        Ok(())
     }
 
     /// The program of the replica of that number (from 1), and its arguments before its address.
@@ -267,12 +195,8 @@ impl Fleet {
     }
 }
 
-fn usage(what: &str) -> Result<()> {
-    Err(Error::Usage(what.to_owned()))
-}
-
 /// The replica in Java.
-fn jar() -> Result<PathBuf> {
+pub(crate) fn jar() -> Result<PathBuf> {
     let here = std::env::current_dir().unwrap_or_default();
     let mut jars = here.ancestors().map(|folder| folder.join(JAR));
     jars.find(|jar| jar.is_file()).ok_or_else(|| {
@@ -282,7 +206,7 @@ fn jar() -> Result<PathBuf> {
 }
 
 /// The `java` of `PATH`.
-fn java() -> Result<PathBuf> {
+pub(crate) fn java() -> Result<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut programs = std::env::split_paths(&path).map(|folder| folder.join("java"));
     programs.find(|program| program.is_file()).ok_or_else(|| {

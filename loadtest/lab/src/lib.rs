@@ -33,6 +33,7 @@ pub mod histories;
 pub mod injected_bugs;
 pub mod injection_results;
 pub mod injection_run;
+pub mod jvm_support;
 pub mod ladder;
 mod load_rate;
 pub mod lock;

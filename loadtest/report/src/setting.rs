@@ -11,8 +11,7 @@ use crate::text::Text;
 /// The conclusion of a comparison or of a matrix, with its settings.
 pub(super) fn conclusion_of(results: &RunResults) -> Conclusion {
     let RunResults { cells, not_applicable, selection, load, .. } = results;
-    let setting: Vec<Text> =
-        fleet_sentences(load.fleet).chain(mode_sentence(load.mode)).collect();
+    let setting: Vec<Text> = fleet_sentences(load.fleet).chain(mode_sentence(load.mode)).collect();
     match selection {
         None => {
             let setting = setting.into_iter().chain(by_writer(load.writer, not_applicable));

@@ -205,7 +205,10 @@ pub const ROWS: [Row; 36] = [
         Figure::ServerTime,
         row("jvm-cpu", "processor time: a replica in Java", ("jvm:64", SINGLE_CELL), None),
     ),
-    of(Figure::Memory, row("jvm-memory", "memory: a replica in Java", ("jvm:64", SINGLE_CELL), None)),
+    of(
+        Figure::Memory,
+        row("jvm-memory", "memory: a replica in Java", ("jvm:64", SINGLE_CELL), None),
+    ),
     of(
         Figure::Ready,
         row("jvm-ready", "ms to ready: a replica in Java", ("start jvm", &["start single"]), None),

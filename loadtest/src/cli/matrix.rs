@@ -9,6 +9,7 @@ use loadtest_lab::cluster::need_failpoints;
 use loadtest_lab::faults::FaultKind;
 use loadtest_lab::injected_bugs::MAX_SEEDS;
 use loadtest_lab::injection_run::{InjectionRun, rows};
+use loadtest_lab::jvm_support;
 use loadtest_lab::lock::Lock;
 use loadtest_lab::matrix::{Matrix, check};
 use loadtest_lab::matrix_axes::Axes;
@@ -150,7 +151,7 @@ pub(super) async fn run(args: MatrixArgs) -> Result<bool> {
         }
         return Ok(true);
     }
-    load.fleet.check(&trials, &load)?;
+    jvm_support::check(&trials, &load)?;
     let parts = args.private.parts()?;
     if trials.iter().any(|trial| trial.fault == Some(FaultKind::Failpoint)) {
         need_failpoints(&parts.program).await?;
