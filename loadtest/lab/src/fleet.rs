@@ -214,3 +214,22 @@ pub(crate) fn java() -> Result<PathBuf> {
         Error::Usage(missing.to_owned())
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn in_a_mixed_fleet_each_side_gets_its_own_bug() {
+        let mixed = Fleet {
+            replicas_of: ReplicasOf::Mixed,
+            jvm_bug: Some(JvmBug::SelfInvocation),
+            ..Fleet::RUST
+        };
+        let flags = ["--lab", "--inject-bug", "lying-audit", "--lock", "none"].map(str::to_owned);
+        assert_eq!(mixed.flags(1, &flags), flags);
+        let java = mixed.flags(2, &flags).join(" ");
+        let own = "--local-lock synchronized --inject-bug self-invocation";
+        assert_eq!(java, format!("--lab --lock none {own}"));
+    }
+}

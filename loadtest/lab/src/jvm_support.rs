@@ -70,3 +70,36 @@ fn check_trial(trial: CellSpec, replicas_of: ReplicasOf) -> Result<()> {
 fn usage(what: &str) -> Result<()> {
     Err(Error::Usage(what.to_owned()))
 }
+
+#[cfg(test)]
+mod tests {
+    use loadtest_judge::setting::{Guards, Scope};
+
+    use super::*;
+    use crate::cell_axes::InjectedBug;
+    use crate::fleet::JvmBug;
+
+    fn refusal(lock: Lock, replicas: u16, load: Load) -> String {
+        let axes = CellAxes { lock, scope: Scope::User, guards: Guards::Off, replicas };
+        let error = check(&[CellSpec::plain(axes)], &load).expect_err("it is refused");
+        assert_eq!(error.exit_code(), 2);
+        error.to_string()
+    }
+
+    #[test]
+    fn what_replicas_in_java_do_not_have_is_refused_by_its_name() {
+        let of = |replicas_of| Fleet { replicas_of, ..Fleet::RUST };
+        let load = |replicas_of| Load { fleet: of(replicas_of), ..Load::DEFAULT };
+        let (jvm, mixed) = (load(ReplicasOf::Jvm), load(ReplicasOf::Mixed));
+        let fair = refusal(Lock::Fair, 2, jvm.clone());
+        assert!(fair.contains("no lock fair; they have none, local, set-nx"), "{fair}");
+        assert!(refusal(Lock::Local, 3, mixed).contains("even number of --replicas"));
+        let grouped = Load { writer: Writer::Grouped, ..jvm.clone() };
+        assert!(refusal(Lock::Local, 2, grouped).contains("--writer grouped"));
+        let bug = Load { injected_bug: Some(InjectedBug::LyingAudit), ..jvm };
+        assert!(refusal(Lock::Local, 2, bug).contains("--inject-jvm-bug"));
+        let fleet = Fleet { jvm_bug: Some(JvmBug::LyingAudit), ..Fleet::RUST };
+        let rust = Load { fleet, ..Load::DEFAULT };
+        assert!(refusal(Lock::Local, 2, rust).contains("go with --replicas-of"));
+    }
+}

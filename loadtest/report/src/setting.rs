@@ -17,7 +17,7 @@ pub(super) fn conclusion_of(results: &RunResults) -> Conclusion {
             let setting = setting.into_iter().chain(by_writer(load.writer, not_applicable));
             Conclusion {
                 setting: Text::sentences(setting),
-                injected_bug: injected_bug_sentence(load.injected_bug),
+                injected_bug: injected_bug_sentence(load.injected_bug, load.fleet),
                 ..conclusion(cells)
             }
         }
@@ -53,6 +53,10 @@ fn by_writer(writer: Writer, not_applicable: &[NotApplicable]) -> Option<Text> {
     }
 }
 
-fn injected_bug_sentence(bug: Option<InjectedBug>) -> Text {
-    bug.map_or_else(Text::default, |bug| Text::of("every_replica_bug").with("bug", bug.name()))
+fn injected_bug_sentence(bug: Option<InjectedBug>, fleet: Fleet) -> Text {
+    let who = match fleet.replicas_of {
+        ReplicasOf::Mixed => "rust_bug",
+        ReplicasOf::Rust | ReplicasOf::Jvm => "every_replica_bug",
+    };
+    bug.map_or_else(Text::default, |bug| Text::of(who).with("bug", bug.name()))
 }
