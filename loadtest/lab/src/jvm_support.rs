@@ -79,9 +79,9 @@ mod tests {
     use crate::cell_axes::InjectedBug;
     use crate::fleet::JvmBug;
 
-    fn refusal(lock: Lock, replicas: u16, load: Load) -> String {
+    fn refusal(lock: Lock, replicas: u16, load: &Load) -> String {
         let axes = CellAxes { lock, scope: Scope::User, guards: Guards::Off, replicas };
-        let error = check(&[CellSpec::plain(axes)], &load).expect_err("it is refused");
+        let error = check(&[CellSpec::plain(axes)], load).expect_err("it is refused");
         assert_eq!(error.exit_code(), 2);
         error.to_string()
     }
@@ -91,15 +91,15 @@ mod tests {
         let of = |replicas_of| Fleet { replicas_of, ..Fleet::RUST };
         let load = |replicas_of| Load { fleet: of(replicas_of), ..Load::DEFAULT };
         let (jvm, mixed) = (load(ReplicasOf::Jvm), load(ReplicasOf::Mixed));
-        let fair = refusal(Lock::Fair, 2, jvm.clone());
+        let fair = refusal(Lock::Fair, 2, &jvm);
         assert!(fair.contains("no lock fair; they have none, local, set-nx"), "{fair}");
-        assert!(refusal(Lock::Local, 3, mixed).contains("even number of --replicas"));
+        assert!(refusal(Lock::Local, 3, &mixed).contains("even number of --replicas"));
         let grouped = Load { writer: Writer::Grouped, ..jvm.clone() };
-        assert!(refusal(Lock::Local, 2, grouped).contains("--writer grouped"));
+        assert!(refusal(Lock::Local, 2, &grouped).contains("--writer grouped"));
         let bug = Load { injected_bug: Some(InjectedBug::LyingAudit), ..jvm };
-        assert!(refusal(Lock::Local, 2, bug).contains("--inject-jvm-bug"));
+        assert!(refusal(Lock::Local, 2, &bug).contains("--inject-jvm-bug"));
         let fleet = Fleet { jvm_bug: Some(JvmBug::LyingAudit), ..Fleet::RUST };
         let rust = Load { fleet, ..Load::DEFAULT };
-        assert!(refusal(Lock::Local, 2, rust).contains("go with --replicas-of"));
+        assert!(refusal(Lock::Local, 2, &rust).contains("go with --replicas-of"));
     }
 }
