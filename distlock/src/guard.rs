@@ -1,7 +1,9 @@
 //! What a caller holds.
 
-use std::future::{pending, ready};
+use std::future::{poll_fn, ready};
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
@@ -18,8 +20,8 @@ use crate::loss_report::LossReport;
 use crate::ownership::OwnershipGuard;
 use crate::watchdog::RenewalRegistration;
 use crate::{
-    Hold, LockError, LossCause, Owner, Release, Renewal, RenewalTarget, Request, Token, Validity,
-    failpoint,
+    Hold, LockError, LossCause, LostSignal, Owner, Release, Renewal, RenewalTarget, Request, Token,
+    Validity, failpoint,
 };
 
 /// How often a release is tried that was not sent, or has no answer and counts once.
@@ -214,7 +216,28 @@ impl Guard {
 
     /// A handle that the work can carry, to notice the loss.
     pub fn lost_signal(&self) -> LostSignal {
-        LostSignal(self.hold_state().cloned())
+        LostSignal::of(self.hold_state().cloned())
+    }
+
+    /// Runs `work` for as long as the lock is held. Fails with [`LockError::Lost`] if the lock is
+    /// lost before the work is done; then the work has ended, because its future was dropped.
+    ///
+    /// The work is polled only while the lock is held by this process's clock. So it ends with the
+    /// validity time, or when the server denies the hold, which the next renewal learns: after a
+    /// third of the lease. What the work does between two awaits is not interrupted. A request that
+    /// it has sent may still be carried out; what must not happen twice needs a fence.
+    pub async fn run<T>(&self, work: impl Future<Output = T>) -> Result<T, LockError> {
+        let (mut lost, mut work) = (pin!(self.lost()), pin!(work));
+        poll_fn(|context| {
+            if self.is_lost() || lost.as_mut().poll(context).is_ready() {
+                return Poll::Ready(Err(LockError::Lost));
+            }
+            match work.as_mut().poll(context) {
+                Poll::Ready(_) if self.is_lost() => Poll::Ready(Err(LockError::Lost)),
+                outcome => outcome.map(Ok),
+            }
+        })
+        .await
     }
 
     /// The validity as of now; each renewal extends it.
@@ -351,44 +374,5 @@ async fn free_after(
 fn log_failure(outcome: Result<Release, LockError>) {
     if let Err(error) = outcome {
         tracing::debug!(%error, "release of a dropped guard failed; lock ends with its lease");
-    }
-}
-
-/// Tells when a lock is lost.
-#[derive(Clone)]
-pub struct LostSignal(Option<Arc<HoldState>>);
-
-impl LostSignal {
-    /// Whether the lock is lost. It reads the clock, so a process that was frozen knows at its
-    /// first instruction.
-    #[must_use]
-    pub fn is_lost(&self) -> bool {
-        self.0.as_ref().is_some_and(|hold_state| hold_state.is_lost())
-    }
-
-    /// Why, if it is.
-    #[must_use]
-    pub fn cause(&self) -> Option<LossCause> {
-        self.0.as_ref()?.loss_cause()
-    }
-
-    /// The validity as of now.
-    #[must_use]
-    pub fn validity(&self) -> Validity {
-        self.0.as_ref().map_or(Validity::UNBOUNDED, |hold_state| hold_state.validity())
-    }
-
-    /// Resolves at that moment; never for a lock that cannot be lost.
-    pub async fn lost(&self) -> LossCause {
-        match &self.0 {
-            Some(hold_state) => hold_state.lost().await,
-            None => pending().await,
-        }
-    }
-}
-
-impl std::fmt::Debug for LostSignal {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("LostSignal").field(&self.cause()).finish()
     }
 }

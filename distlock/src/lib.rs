@@ -114,6 +114,7 @@ mod lock_transaction;
 mod locker;
 mod locks;
 mod loss_report;
+mod lost_signal;
 mod multi;
 mod multi_hold;
 #[cfg(feature = "mysql")]
@@ -165,10 +166,47 @@ pub use crate::redis::{
 #[cfg(feature = "zookeeper")]
 pub use crate::zookeeper::ZooKeeperServer;
 pub use deadlock_detector::{Deadlock, DeadlockDetector, DeadlockedTask, WaitExchange, WaitRecord};
+/// Runs an asynchronous function under a lock, whose name has values of its parameters.
+///
+/// ```
+/// use distlock::{Backends, LockError, LockKind, Locks, locked, locker};
+///
+/// struct Shop {
+///     locks: Locks,
+/// }
+///
+/// impl Shop {
+///     #[locked(name = "order:{user_id}", wait = "200ms", lease = "30s")]
+///     async fn buy(&self, user_id: u64, voucher_id: u64) -> Result<String, LockError> {
+///         Ok(format!("user {user_id} has voucher {voucher_id}"))
+///     }
+/// }
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), LockError> {
+/// let shop = Shop { locks: Locks::new(locker(LockKind::Local, &Backends::default())?) };
+/// assert_eq!(shop.buy(17, 4).await?, "user 17 has voucher 4");
+/// # Ok(()) }
+/// ```
+///
+/// - `name` is needed: `{user_id}` is a parameter, `{request.user_id}` a field of one, and `{{` and
+///   `}}` are braces. A parameter becomes part of the name by its [`Display`](std::fmt::Display).
+/// - `locks` is an expression with the [`Locks`], as `self.locks` or `&state.locks`. Without it, it
+///   is the parameter `locks`, else `self.locks`.
+/// - `wait` is how long to wait for the holder, with a unit: `ms`, `s`, `m` or `h`. Ten seconds
+///   without it.
+/// - `lease` is how long the server keeps the lock of a holder that has died. It is renewed where
+///   the kind renews. 30 s without it.
+///
+/// The function returns a [`Result`], whose error is made `From<LockError>`: by it the caller gets
+/// what [`Locks::lock`] fails with. If the lock is lost, the body ends at an await as the work of
+/// [`Guard::run`] does, and the error is [`LockError::Lost`]. What the body did until then remains.
+///
+/// The attribute asks for no fencing token: [`Locks::lock`] brings one.
+#[cfg(feature = "macros")]
+pub use distlock_macros::locked;
 pub use error::LockError;
 pub use fence::{Token, TokenIssuer};
 pub use guarantees::{Fencing, Guarantees, HoldKind, OwnerCheck, RenewalKind, Support, WakeKind};
-pub use guard::{Guard, LostSignal};
+pub use guard::Guard;
 pub use hold_state::LossCause;
 pub use inspector::{ListCursor, LockInspector, LockPage};
 pub use kind::{Backend, RedisKeys, UnknownLockKind};
@@ -177,6 +215,7 @@ pub use lease::{Lease, Validity};
 pub use lock_snapshot::{LockHolder, LockSnapshot, LockState, LockWaiters, RemainingLease};
 pub use locker::{Acquisition, Hold, Locker, Release, Renewal, RenewalTarget, Renewer, Request};
 pub use locks::Locks;
+pub use lost_signal::LostSignal;
 pub use multi::Multi;
 pub use name::LockName;
 pub use options::LockOptions;

@@ -29,12 +29,13 @@ use crate::wait::AcquireWait;
 use crate::watchdog::Watchdog;
 use crate::{
     DeadlockDetector, Fencing, Guarantees, Hold, Lease, LockError, LockName, LockOptions, Locker,
-    LostSignal, Owner, OwnerTag, Request, TokenIssuer, WakeEvent, WakeKind, failpoint,
+    Owner, OwnerTag, Request, TokenIssuer, WakeEvent, WakeKind, failpoint,
 };
 
 mod extras;
 mod inspection;
 mod new_guard;
+mod run;
 
 /// The locks of one mechanism. Cheap to clone; clones share the queue inside the process and
 /// the watchdog.
@@ -184,24 +185,6 @@ impl Locks {
         lease: Lease,
     ) -> Result<Option<Guard>, LockError> {
         timeout_as_none(self.lock(name, &LockOptions::new(Duration::ZERO, lease)).await)
-    }
-
-    /// Runs `work` under the lock and releases it. The work gets a handle that tells it of the
-    /// loss; it is never dropped half way, so it has to look at it. Fails with [`LockError::Lost`]
-    /// if the lock was lost before the work was done.
-    pub async fn scope<T>(
-        &self,
-        name: &LockName,
-        options: &LockOptions,
-        work: impl AsyncFnOnce(LostSignal) -> T,
-    ) -> Result<T, LockError> {
-        let guard = self.lock(name, options).await?;
-        let outcome = work(guard.lost_signal()).await;
-        let lost = guard.is_lost();
-        if let Err(error) = guard.release().await {
-            tracing::debug!(%error, "release failed; lock ends with its lease");
-        }
-        if lost { Err(LockError::Lost) } else { Ok(outcome) }
     }
 
     /// Waits until no release or abandoned attempt is under way, for the end of a process. At most

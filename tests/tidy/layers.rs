@@ -6,10 +6,11 @@ use crate::tree::{File, Tree};
 const LAYERS: [&str; 5] = ["domain", "store", "sale", "http", "app"];
 
 /// Each member, the members it may depend on, and those only its tests may.
-const MEMBERS: [(&str, &[&str], &[&str]); 11] = [
+const MEMBERS: [(&str, &[&str], &[&str]); 12] = [
     ("Cargo.toml", &["distlock"], &["testbed"]),
     ("conformance/Cargo.toml", &["distlock", "testbed"], &["loadtest-measure"]),
-    ("distlock/Cargo.toml", &[], &["testbed"]),
+    ("distlock/Cargo.toml", &["distlock-macros"], &["testbed"]),
+    ("distlock/macros/Cargo.toml", &[], &[]),
     (
         "loadtest/Cargo.toml",
         &[
