@@ -17,7 +17,8 @@ build-demo := cargo build -p seckill -p loadtest --bins --profile demo --locked
 build-release := cargo build -p seckill -p loadtest --bins --release --locked
 
 # Of the lock library: each by itself, and those that meet in no other build.
-features := none redis mysql zookeeper injected-bugs failpoints mysql,zookeeper,failpoints
+features := none redis mysql zookeeper macros tower injected-bugs failpoints \
+  mysql,zookeeper,failpoints
 
 # Most tests wait for servers and for leases, not for a processor.
 export RUST_TEST_THREADS ?= 4
@@ -217,10 +218,13 @@ features: ## Check that the lock library builds with each of its features alone
 	    --features "$${features/none/}" -- $(deny); \
 	done
 
+# The library, and its macros, which it asks for by version. Together each finds the other.
+library := -p distlock-macros -p distlock
+
 # Builds what a user of the library gets, with what its package has and nothing else.
 package: ## Pack the lock library, build the package by itself, and rehearse its publication
-	cargo package -p distlock --locked --allow-dirty
-	cargo publish --dry-run -p distlock --locked --allow-dirty --no-verify
+	cargo package $(library) --locked --allow-dirty
+	cargo publish --dry-run $(library) --locked --allow-dirty --no-verify
 
 # MSRV=1.95.0 takes another compiler than that of the packages' `rust-version`, which CI has.
 MSRV = $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml).0

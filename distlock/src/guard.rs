@@ -20,8 +20,8 @@ use crate::loss_report::LossReport;
 use crate::ownership::OwnershipGuard;
 use crate::watchdog::RenewalRegistration;
 use crate::{
-    Hold, LockError, LossCause, LostSignal, Owner, Release, Renewal, RenewalTarget, Request, Token,
-    Validity, failpoint,
+    Hold, LockError, LockName, LossCause, LostSignal, Owner, Release, Renewal, RenewalTarget,
+    Request, Token, Validity, failpoint,
 };
 
 /// How often a release is tried that was not sent, or has no answer and counts once.
@@ -61,6 +61,8 @@ impl Drop for LocalGuard {
 struct ServerGuard {
     /// Away once it was released, by the caller or because it had lasted for as long as it may.
     held: Arc<Mutex<Option<HoldResources>>>,
+    /// The kind and the name; `None` for what is no lock.
+    lock: Option<(&'static str, LockName)>,
     owner: Owner,
     token: Option<Token>,
     hold_state: Arc<HoldState>,
@@ -180,8 +182,16 @@ impl Guard {
                 free_after(most, Arc::clone(&held), Arc::clone(&hold_state), background.clone());
             background.timer(end)
         });
-        let served = ServerGuard { held, owner, token: None, hold_state, background, _end: end };
+        let served =
+            ServerGuard { held, lock: None, owner, token: None, hold_state, background, _end: end };
         Self(GuardKind::Server(Box::new(served)))
+    }
+
+    pub(crate) fn with_name(mut self, kind: &'static str, name: &LockName) -> Self {
+        if let GuardKind::Server(hold) = &mut self.0 {
+            hold.lock = Some((kind, name.clone()));
+        }
+        self
     }
 
     pub(crate) fn with_token(mut self, token: Option<Token>) -> Self {
@@ -261,6 +271,14 @@ impl Guard {
         }
     }
 
+    /// The kind and the name of a lock on a server.
+    pub(crate) fn kind_and_name(&self) -> Option<&(&'static str, LockName)> {
+        match &self.0 {
+            GuardKind::Local(_) => None,
+            GuardKind::Server(hold) => hold.lock.as_ref(),
+        }
+    }
+
     /// Takes out the database transaction that holds the lock (`mysql-row`). The lock then ends
     /// with the transaction. `None` for every other kind, and on the second call.
     #[cfg(feature = "mysql")]
@@ -332,6 +350,7 @@ impl Guard {
 impl std::fmt::Debug for Guard {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Guard")
+            .field("lock", &self.kind_and_name())
             .field("owner", self.owner())
             .field("token", &self.token())
             .field("loss", &self.lost_signal().cause())

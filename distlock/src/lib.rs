@@ -45,7 +45,7 @@
 //! write needs a fencing [`Token`], or a lock that is the writing transaction itself.
 //!
 //! Features: `redis` (on by default), `mysql` (MySQL and MariaDB) and `zookeeper` bring the kinds
-//! that live there. [`guarantees`] is the table of what each kind promises and gets wrong. What is
+//! that live there. `macros` (on by default) is the attribute `locked`, and `tower` is `LockLayer`. [`guarantees`] is the table of what each kind promises and gets wrong. What is
 //! no lock has types of its own, with the feature `redis`: `Semaphore`, `ExpirableSemaphore` and
 //! `CountdownLatch`.
 //!
@@ -73,9 +73,10 @@
 //!   freeze), `watchdog` (renewals), `local_queue_slot` (the place in the queue that ends with
 //!   validity);
 //! - `lock_metrics`, `lock_spans`, `stuck` (keys that no holder frees), `options`, `locks` and
-//!   `guard` (what callers use);
+//!   `guard` (what callers use), `lost_signal`;
 //! - `inspector` and `composite_inspector` (locks seen from outside), `deadlock_detector` (tasks
 //!   that wait for each other), `failpoint` (where the laboratory makes processes fail);
+//! - `tower` (a request under a lock);
 //! - the mechanisms: `none`, `local`, `multi` with `multi_hold`, `redis`, `mysql`, `zookeeper`;
 //!   `injected_bug` (feature `injected-bugs`) has locks with one deliberate bug each;
 //! - `synchronizer`: names of the types that are no locks, semaphores and a latch, in `redis`.
@@ -135,6 +136,8 @@ mod round_trip;
 mod runtime_ticker;
 mod stuck;
 mod synchronizer;
+#[cfg(feature = "tower")]
+mod tower;
 mod wait;
 mod watchdog;
 #[cfg(feature = "zookeeper")]
@@ -163,6 +166,8 @@ pub use crate::redis::{
     CountdownLatch, ExpirableSemaphore, Permit, Permits, RedisAddress, RedisConnection,
     RedisServer, RedisWaitExchange, RedissonLock, Replication, Semaphore,
 };
+#[cfg(feature = "tower")]
+pub use crate::tower::{LockLayer, LockService};
 #[cfg(feature = "zookeeper")]
 pub use crate::zookeeper::ZooKeeperServer;
 pub use deadlock_detector::{Deadlock, DeadlockDetector, DeadlockedTask, WaitExchange, WaitRecord};

@@ -10,18 +10,32 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use support::server;
+#[cfg(feature = "zookeeper")]
+use testbed::ZooKeeperOptions;
 use testbed::{Bed, Redis, RedisOptions};
 
-/// The one that needs a database besides Redis.
-const FENCING: &str = "fencing";
-/// The one that serves until it is ended.
-const SERVICE: &str = "axum";
+/// Those that need a database, and Redis in front of it if the last word is true.
+const WITH_DATABASE: [(&str, &str, bool); 4] = [
+    ("balance", "200 cents are left", false),
+    ("fencing", "refused: token 1 is below 2", true),
+    ("outside", "stored: new", true),
+    ("stock", "sold 3 of 3 units to ten buyers", false),
+];
+/// The one that needs ZooKeeper.
+const LEADER: &str = "leader";
+/// Those that serve until they are ended, and what must be on for them.
+const SERVICES: [(&str, bool); 2] = [("axum", true), ("lock_layer", cfg!(feature = "tower"))];
 /// Each of the others, and the line that says that it has done what it shows.
-const EXAMPLES: [(&str, &str); 4] = [
+const EXAMPLES: [(&str, &str); 9] = [
+    ("cache_refill", "refilled 1 time for three readers"),
     ("from_redisson", "all of Redisson's interfaces, by other names"),
     ("guard", "released: Released"),
+    ("in_process", "3 lines, one after the other"),
+    ("locked", "served 1 of 3 clicks"),
     ("scope", "done, 3 steps"),
     ("try_lock", "first: true, second: false"),
+    ("two_resources", "both transfers are done"),
+    ("workers", "four workers, at most 2 at a time"),
 ];
 
 /// Cargo puts test programs into a folder beside that of the examples.
@@ -43,7 +57,9 @@ fn sources() -> BTreeSet<String> {
 #[test]
 fn every_example_does_what_it_shows_and_ends_well() {
     let mut names = BTreeSet::from(EXAMPLES.map(|(name, _)| name.to_owned()));
-    names.extend([FENCING, SERVICE].map(str::to_owned));
+    names.extend(WITH_DATABASE.map(|(name, ..)| name.to_owned()));
+    names.extend(SERVICES.map(|(name, _)| name.to_owned()));
+    names.insert(LEADER.to_owned());
     assert_eq!(sources(), names);
     for (name, line) in EXAMPLES {
         does(name, &[server().url()], line);
@@ -60,9 +76,20 @@ fn with_three_servers_the_redisson_example_takes_a_majority_of_them() {
 
 #[cfg(feature = "mysql")]
 #[test]
-fn the_example_of_fencing_refuses_a_holder_that_was_paused_past_its_lease() {
+fn every_example_with_a_database_does_what_it_shows() {
     let database = support::mysql::own().url();
-    does(FENCING, &[server().url(), &database], "refused: token 1 is below 2");
+    for (name, line, needs_redis) in WITH_DATABASE {
+        let urls = if needs_redis { vec![server().url(), &database] } else { vec![&*database] };
+        does(name, &urls, line);
+    }
+}
+
+#[cfg(feature = "zookeeper")]
+#[test]
+fn the_leaders_of_the_example_lead_one_after_the_other() {
+    let bed = Bed::start().expect("a private bed");
+    let zookeeper = bed.zookeeper(ZooKeeperOptions::default()).expect("ZooKeeper is installed");
+    does(LEADER, &[zookeeper.connect_string()], "both have led, one after the other");
 }
 
 /// Ends the program with the test.
@@ -85,9 +112,15 @@ fn post(address: &str, job: &str) -> String {
 }
 
 #[test]
-fn the_service_runs_one_job_at_a_time_on_two_replicas() {
+fn each_service_runs_one_job_at_a_time_on_two_replicas() {
+    for (service, _) in SERVICES.iter().filter(|(_, is_built)| *is_built) {
+        assert_runs_one_job_at_a_time(service);
+    }
+}
+
+fn assert_runs_one_job_at_a_time(service: &str) {
     let start = || {
-        let mut replica = Command::new(program(SERVICE))
+        let mut replica = Command::new(program(service))
             .args([server().url(), "127.0.0.1:0"])
             .stdout(Stdio::piped())
             .spawn()

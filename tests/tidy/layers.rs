@@ -79,6 +79,7 @@ pub(crate) fn places_exist(tree: &Tree) -> Vec<String> {
         "src/config/",
         "src/telemetry.rs",
         "distlock/src/redis/",
+        "distlock/src/tower.rs",
         "distlock/src/kind.rs",
         "distlock/src/kinds.rs",
         LABORATORY_SQL[0],
@@ -258,8 +259,9 @@ pub(crate) fn axum(tree: &Tree) -> Vec<String> {
 }
 
 pub(crate) fn status_codes(tree: &Tree) -> Vec<String> {
-    let law = "status codes stand only in http/error.rs and http/success.rs";
-    tree.find("StatusCode ::", &PRODUCT, &["src/http/error.rs", "src/http/success.rs"], law)
+    let law = "status codes stand only in http/error.rs and http/success.rs, and in LockLayer";
+    let places = ["src/http/error.rs", "src/http/success.rs", "distlock/src/tower.rs"];
+    tree.find("StatusCode ::", &PRODUCT, &places, law)
 }
 
 pub(crate) fn environment(tree: &Tree) -> Vec<String> {

@@ -47,6 +47,7 @@ impl Stock<'_> {
         match raise_fence(connection, &LockName::new(self.name)?, token).await {
             Ok(()) => Ok(true),
             Err(FenceError::Stale { .. }) => Ok(false),
+            Err(FenceError::Lock(error)) => Err(error.into()),
             Err(FenceError::Database(error)) => Err(error.into()),
         }
     }

@@ -66,7 +66,8 @@ impl Locks {
         // From here on the guard cleans up after itself, also if this future is dropped.
         let (owner, background) = (request.owner.clone(), self.background.clone());
         let most = options.max_hold.is_some() && self.guarantees.frees_only_its_own();
-        let guard = Guard::new(resources, owner, background, most.then_some(until));
+        let guard = Guard::new(resources, owner, background, most.then_some(until))
+            .with_name(self.locker.name(), &request.name);
         let guard = match token_issuer.zip(shared_token) {
             Some(((token_issuer, _), shared)) if options.fenced => {
                 let token = shared.get(&**token_issuer, &request.name).await?;

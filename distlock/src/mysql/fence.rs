@@ -20,7 +20,7 @@
 use sqlx::mysql::{MySqlConnection, MySqlQueryResult};
 
 use super::session::Statement;
-use crate::{LockName, Token};
+use crate::{Guard, LockError, LockName, Token};
 
 const RAISE_SQL: &str = "INSERT INTO lock_fence (name, token) VALUES (?, LAST_INSERT_ID(?)) \
      ON DUPLICATE KEY UPDATE token = LAST_INSERT_ID(GREATEST(token, ?))";
@@ -47,6 +47,10 @@ pub enum FenceError {
         /// The highest token that was shown so far.
         highest: Token,
     },
+    /// The guard is lost already, or has no token ([`LockOptions::fenced`](crate::LockOptions)).
+    /// Roll back.
+    #[error(transparent)]
+    Lock(#[from] LockError),
     /// The statement failed. Roll back.
     #[error("the database failed: {0}")]
     Database(#[from] sqlx::Error),
@@ -63,6 +67,27 @@ impl<'a> Fence<'a> {
     pub fn check(&self, answer: &MySqlQueryResult) -> Result<(), FenceError> {
         let highest = Token(answer.last_insert_id());
         if highest > self.token { Err(FenceError::Stale { highest }) } else { Ok(()) }
+    }
+}
+
+impl Guard {
+    /// Fences a transaction: shows the guard's token to the resource that has the lock's name, as
+    /// [`raise_fence`] does. Make it the first call in the transaction that reads and writes.
+    ///
+    /// Once it succeeds, the row of the fence keeps every other holder of this lock out until the
+    /// end of the transaction, so a loss in between does no harm. The resource is the kind and the
+    /// name, as in `redisson:voucher:17`. Fails with [`FenceError::Stale`] if a later holder was
+    /// there, and with [`LockError::Lost`], [`LockError::Unsupported`] without a token, or
+    /// [`LockError::BadRequest`] if kind and name are too long together.
+    pub async fn transaction(&self, connection: &mut MySqlConnection) -> Result<(), FenceError> {
+        if self.is_lost() {
+            return Err(LockError::Lost.into());
+        }
+        let Some((token, (kind, name))) = self.token().zip(self.kind_and_name()) else {
+            let needed = "a fencing token, which `LockOptions::fenced` asks for";
+            return Err(LockError::Unsupported(needed).into());
+        };
+        raise_fence(connection, &LockName::new(format!("{kind}:{name}"))?, token).await
     }
 }
 

@@ -1,6 +1,7 @@
 //! Tests of the `mysql` kinds on a real database.
 #![cfg(feature = "mysql")]
 
+mod guarded_transaction;
 mod inspection_mysql;
 mod mysql_named;
 mod mysql_row;
