@@ -33,7 +33,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// It is dropped at an await if the lock is lost, or if the client leaves.
+/// A job, which ends at an await if the lock is lost or the client leaves.
 async fn run_job(Path(job): Path<String>) -> String {
     tokio::time::sleep(Duration::from_secs(1)).await;
     format!("{job} is done\n")

@@ -45,9 +45,9 @@
 //! write needs a fencing [`Token`], or a lock that is the writing transaction itself.
 //!
 //! Features: `redis` (on by default), `mysql` (MySQL and MariaDB) and `zookeeper` bring the kinds
-//! that live there. `macros` (on by default) is the attribute `locked`, and `tower` is `LockLayer`. [`guarantees`] is the table of what each kind promises and gets wrong. What is
-//! no lock has types of its own, with the feature `redis`: `Semaphore`, `ExpirableSemaphore` and
-//! `CountdownLatch`.
+//! that live there. `macros` (on by default) is the attribute `locked`, and `tower` is `LockLayer`.
+//! [`guarantees`] is the table of what each kind promises and gets wrong. What is no lock has types
+//! of its own, with the feature `redis`: `Semaphore`, `ExpirableSemaphore` and `CountdownLatch`.
 //!
 //! Inside, three words carry the library:
 //! - [`Locker`], one per mechanism, begins an [`Acquisition`]. Each attempt of it returns a hold,

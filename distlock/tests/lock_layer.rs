@@ -104,7 +104,7 @@ async fn a_held_key_is_answered_with_409_and_another_key_or_the_next_request_is_
         let answer = answer(stream).await;
         assert!(answer.ends_with("\r\n\r\ndone"), "{answer}");
     }
-    // Whoever has the answer finds the lock free.
+    // A client that has its answer finds the lock free.
     assert_eq!(Look::at(server().url()).await.lease(&name).await, None);
     service.gate.open.add_permits(1);
     assert!(service.post(name.as_str()).await.ends_with("done"));
