@@ -17,6 +17,10 @@ use testbed::{Bed, RedisOptions};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+/// The longest wait for an answer.
+const ANSWER: Duration = Duration::from_secs(10);
 
 /// The handler of the service, which waits at a gate.
 struct Gate {
@@ -77,7 +81,8 @@ impl Service {
 
 async fn answer(mut stream: TcpStream) -> String {
     let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.expect("an answer");
+    let read = timeout(ANSWER, stream.read_to_string(&mut answer)).await;
+    read.expect("an answer in time").expect("an answer");
     answer
 }
 

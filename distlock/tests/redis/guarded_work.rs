@@ -36,10 +36,11 @@ async fn work_ends_within_a_third_of_the_lease_after_its_lock_was_taken_away() {
         Instant::now()
     };
     let (outcome, since) = tokio::join!(
-        async { (guard.run(endless(Arc::clone(&steps))).await, Instant::now()) },
+        async { (timeout(LONG, guard.run(endless(Arc::clone(&steps)))).await, Instant::now()) },
         taken_away
     );
     let (outcome, ended) = outcome;
+    let outcome = outcome.expect("an end");
     assert!(matches!(outcome, Err(LockError::Lost)), "{outcome:?}");
     let took = ended - since;
     assert!(took <= LEASE / 3 + SLACK, "it worked on for {took:?}");
