@@ -15,7 +15,7 @@ set -eu -o pipefail
 
 self=$(cd "$(dirname "$0")" && pwd)/$(basename "$0")
 long='/deps/(injected_bugs|conformance|validity|fairness|flaws)-[0-9a-f]+ '
-service='/deps/service-[0-9a-f]+ ' laboratory='/deps/(board|learn|smoke)-[0-9a-f]+ '
+service='/deps/service-[0-9a-f]+ ' laboratory='/deps/(bench|board|learn|smoke)-[0-9a-f]+ '
 case "${1-}" in
   # Cargo calls this instead of running a program, in the folder of the program's package.
   --note)

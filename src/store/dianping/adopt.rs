@@ -105,6 +105,8 @@ pub async fn undo(url: &str, say: &mut (dyn FnMut(String) + Send)) -> Result<(),
             if run(database, noted).await?.is_empty() || !has_table(database, table).await? {
                 continue;
             }
+            // No row comes between the look and the drop.
+            run(database, format!("LOCK TABLES {table} WRITE")).await?;
             if run(database, format!("SELECT 1 FROM {table} LIMIT 1")).await?.is_empty() {
                 run(database, format!("DROP TABLE {table}")).await?;
                 say(format!("removed the table {table}, which was empty"));
@@ -112,6 +114,7 @@ pub async fn undo(url: &str, say: &mut (dyn FnMut(String) + Send)) -> Result<(),
                 kept = true;
                 say(format!("kept the table {table}, which has rows"));
             }
+            run(database, "UNLOCK TABLES".to_owned()).await?;
         }
         if !kept {
             run(database, format!("DROP TABLE {LEDGER}")).await?;
