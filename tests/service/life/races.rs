@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use testbed::{Action, Command, Times};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 use tokio::task::JoinSet;
 
 use super::post;
@@ -20,6 +22,12 @@ fn words(answer: &Answer) -> String {
     format!("{} {}", answer.status.as_u16(), answer.body["code"].as_str().unwrap_or("done"))
 }
 
+/// When the time of a bought order is over.
+fn pay_by(bought: &Answer) -> OffsetDateTime {
+    let text = bought.body["order"]["pay_by"].as_str().expect("a time");
+    OffsetDateTime::parse(text, &Rfc3339).expect("a time")
+}
+
 async fn replicas(flags: &[&str]) -> [Service; 2] {
     let place = tokio::task::spawn_blocking(Place::fresh).await.expect("a place");
     [Service::start_at(place.clone(), flags).await, Service::start_at(place, flags).await]
@@ -27,10 +35,17 @@ async fn replicas(flags: &[&str]) -> [Service; 2] {
 
 /// Pays and cancels an order twice each, at both replicas, about when its time is over. Some come
 /// at once. Others leave up to 75 ms between paying, which takes more steps, and cancelling.
-async fn race(urls: [String; 2], order: String, user: u64) -> (String, u64, Vec<(String, String)>) {
+async fn race(
+    urls: [String; 2],
+    (order, pay_by): (String, OffsetDateTime),
+    user: u64,
+) -> (String, u64, Vec<(String, String)>) {
     // From 200 ms before its time is over, which is looked for once a second, to 200 ms after the
     // look that finds it so.
-    tokio::time::sleep(Duration::from_millis(800 + user * 37 % 1400)).await;
+    let after = i64::try_from(user * 37 % 1400).expect("few") - 200;
+    let begins = pay_by + time::Duration::milliseconds(after);
+    let left = begins - OffsetDateTime::now_utc();
+    tokio::time::sleep(left.try_into().unwrap_or_default()).await;
     let mut tries = JoinSet::new();
     for (number, action) in ["pay", "cancel", "cancel", "pay"].into_iter().enumerate() {
         let url = urls[number % 2].clone();
@@ -47,7 +62,8 @@ async fn race(urls: [String; 2], order: String, user: u64) -> (String, u64, Vec<
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_payment_cancellation_and_time_out_exactly_one_wins() {
-    let replicas = replicas(&["--unpaid-timeout-s", "1"]).await;
+    // On a busy machine the purchases of a round take seconds.
+    let replicas = replicas(&["--unpaid-timeout-s", "4"]).await;
     let service = &replicas[0];
     let urls = replicas.each_ref().map(|replica| replica.url.clone());
     let mut winners: HashMap<String, u64> = HashMap::new();
@@ -60,7 +76,8 @@ async fn of_payment_cancellation_and_time_out_exactly_one_wins() {
         for one in buy_together(&service.url, &voucher, users).await {
             match one.fate() {
                 Fate::Bought(order) => {
-                    races.spawn(race(urls.clone(), order.to_string(), one.user));
+                    let pay_by = pay_by(&one.answer.expect("an order"));
+                    races.spawn(race(urls.clone(), (order.to_string(), pay_by), one.user));
                 }
                 Fate::Refused => {}
                 Fate::Unknown => unknown += 1,
