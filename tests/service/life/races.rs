@@ -16,6 +16,9 @@ use crate::support::{Answer, Place, Service, eventually};
 const ORDERS: u64 = 60;
 /// Rounds of the race; in each, every order of another user.
 const ROUNDS: u64 = 4;
+/// The most rounds, on a machine so busy that one side seldom wins.
+const MAX_ROUNDS: u64 = 10;
+const WINNERS: [&str; 3] = ["paid by none", "cancelled by buyer", "cancelled by time_out"];
 
 /// What was answered, by status and code.
 fn words(answer: &Answer) -> String {
@@ -67,7 +70,10 @@ async fn of_payment_cancellation_and_time_out_exactly_one_wins() {
     let service = &replicas[0];
     let urls = replicas.each_ref().map(|replica| replica.url.clone());
     let mut winners: HashMap<String, u64> = HashMap::new();
-    for round in 0..ROUNDS {
+    for round in 0..MAX_ROUNDS {
+        if round >= ROUNDS && WINNERS.iter().all(|winner| winners.contains_key(*winner)) {
+            break;
+        }
         let voucher = service.voucher(u32::try_from(ORDERS).expect("few")).await;
         let users = (0..ORDERS).map(|number| 1 + round * 1000 + number);
         let mut races = JoinSet::new();
@@ -106,7 +112,7 @@ async fn of_payment_cancellation_and_time_out_exactly_one_wins() {
         assert!(made.contains(&(orders + cancelled)), "{made:?}: {orders} and {cancelled}");
     }
     println!("{winners:?}");
-    for winner in ["paid by none", "cancelled by buyer", "cancelled by time_out"] {
+    for winner in WINNERS {
         assert!(winners.contains_key(winner), "it was no race: {winners:?}");
     }
 }
