@@ -2,6 +2,8 @@
 //!
 //! `cargo run -p distlock --features mysql --example balance -- DATABASE_URL`
 
+#![allow(clippy::needless_update, reason = "another backend is another field")]
+
 use std::error::Error;
 use std::time::Duration;
 

@@ -2,6 +2,8 @@
 //!
 //! `cargo run -p distlock --features zookeeper --example leader -- 127.0.0.1:2181`
 
+#![allow(clippy::needless_update, reason = "another backend is another field")]
+
 use std::time::Duration;
 
 use distlock::{
