@@ -19,7 +19,7 @@ public final class SimpleRedisLock implements PurchaseLock {
 
     /** How the key is deleted. */
     public enum Release {
-        /** DEL, whoever owns the key by now. */
+        /** DEL without a look at the owner: it may be another holder by now. */
         BARE_DEL,
         /** GET, then DEL if it is ours: the key may change its owner in between. */
         OWNER_CHECK,
