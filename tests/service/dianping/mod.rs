@@ -6,6 +6,9 @@ mod contract;
 mod logins;
 mod race;
 
+use std::time::Duration;
+
+use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
 use reqwest::Method;
 use seckill::store::dianping::{AdoptMode, adopt};
@@ -94,7 +97,8 @@ pub(crate) async fn connect(place: &Place) -> MySqlConnection {
 
 pub(crate) async fn redis(place: &Place) -> MultiplexedConnection {
     let client = redis::Client::open(place.redis_url.as_str()).expect("an address of Redis");
-    client.get_multiplexed_async_connection().await.expect("Redis")
+    let config = AsyncConnectionConfig::new().set_response_timeout(Some(Duration::from_secs(10)));
+    client.get_multiplexed_async_connection_with_config(&config).await.expect("Redis")
 }
 
 /// A request to that service; an empty token is none, and null is no body.
