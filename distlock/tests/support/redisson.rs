@@ -10,7 +10,7 @@ use distlock::{
 use redis::{AsyncCommands, FromRedisValue, ToRedisArgs};
 use testbed::{Bed, Proxy, Redis, RedisOptions};
 
-use super::connect;
+use super::{connect, connect_with};
 
 /// What is a process of its own as far as Redis can see.
 #[derive(Clone)]
@@ -75,13 +75,16 @@ impl OwnServer {
     }
 }
 
+/// How long the answer to a test's own command may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 /// What another client of the server sees and does.
 #[derive(Clone)]
 pub(crate) struct RawRedis(pub(crate) RedisConnection);
 
 impl RawRedis {
     pub(crate) async fn at(url: &str) -> Self {
-        Self(connect(url).await.connection())
+        Self(connect_with(url, PATIENCE).await.connection())
     }
 
     pub(crate) async fn command<T: FromRedisValue>(&self, words: impl ToRedisArgs) -> T {

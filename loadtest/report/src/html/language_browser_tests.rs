@@ -73,8 +73,14 @@ async fn opened(report: Report, preferred: &str) -> (TempDir, String, Browser) {
     let (folder, url) = written(report);
     let browser = Browser::start().await;
     prefer(&browser, preferred).await;
-    browser.open(&url).await;
+    open(&browser, &url).await;
     (folder, url, browser)
+}
+
+/// Opens the page, and waits until its language is chosen.
+async fn open(browser: &Browser, url: &str) {
+    browser.open(url).await;
+    browser.wait_until("return document.getElementById('language').lang !== ''").await;
 }
 
 async fn prefer(browser: &Browser, languages: &str) {
@@ -186,11 +192,11 @@ async fn the_language_is_the_browsers_until_one_is_chosen_which_is_remembered() 
     switch(&browser).await;
     let english = json!(["en", "The matrix", "中文", "zh"]);
     assert_eq!(browser.run(shown).await, english);
-    browser.open(&format!("{url}?again")).await;
+    open(&browser, &format!("{url}?again")).await;
     assert_eq!(browser.run(shown).await, english, "although the browser prefers Chinese");
     prefer(&browser, "de-DE").await;
     browser.run("localStorage.clear()").await;
-    browser.open(&url).await;
+    open(&browser, &url).await;
     assert_eq!(browser.run(shown).await, english, "where it has none of them");
 }
 
