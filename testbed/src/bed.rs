@@ -23,6 +23,7 @@ use crate::redis_cluster::RedisCluster;
 use crate::replica::{Replica, ReplicaSpec};
 use crate::spawner::Spawner;
 use crate::zookeeper::{ZooKeeper, ZooKeeperOptions};
+use crate::zookeeper_ensemble::ZooKeeperEnsemble;
 
 /// Sockets of the servers are in the folder, and their paths are limited to 107 bytes.
 const MAX_PARENT_BYTES: usize = 48;
@@ -192,6 +193,14 @@ impl Bed {
     /// If it is not installed or does not become ready.
     pub fn zookeeper(&self, options: ZooKeeperOptions) -> Result<ZooKeeper> {
         ZooKeeper::start(&self.inner, options)
+    }
+
+    /// Starts a `ZooKeeper` ensemble of three servers.
+    ///
+    /// # Errors
+    /// As [`Bed::zookeeper`]; also if they do not become an ensemble.
+    pub fn zookeeper_ensemble(&self, options: ZooKeeperOptions) -> Result<ZooKeeperEnsemble> {
+        ZooKeeperEnsemble::start(&self.inner, options)
     }
 
     /// Starts a replica of a service and awaits `GET /readyz`.

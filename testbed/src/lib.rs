@@ -40,10 +40,10 @@
 //!
 //! Modules in reading order: `bed` (the folder and its end), `bed_state` (what servers know of it),
 //! `spawner`, `reaper`, `process` (one server and what can be done to it), `probe` (readiness).
-//! One file per server follows: `redis`, `redis_cluster`, `database`, `zookeeper`, `replica`,
-//! `haproxy`, `program`. `proxy` is a way on which things go wrong; `shim` a clock that can be set
+//! One file per server follows: `redis`, `redis_cluster`, `database`, `zookeeper`,
+//! `zookeeper_ensemble`, `replica`, `haproxy`, `program`. `proxy` is a way on which things go wrong; `shim` a clock that can be set
 //! and a disk that can be stalled. Tools are `certificates`, `mysql_wire`, `zookeeper_wire`,
-//! `resp`, `programs`, `ports`, `logs` and `error`.
+//! `zookeeper_introducer`, `resp`, `programs`, `ports`, `logs` and `error`.
 
 #![warn(missing_debug_implementations, clippy::must_use_candidate)]
 
@@ -71,6 +71,8 @@ mod shim;
 mod slot;
 mod spawner;
 mod zookeeper;
+mod zookeeper_ensemble;
+mod zookeeper_introducer;
 mod zookeeper_wire;
 
 pub use bed::{Bed, Builder, LogsOnPanic};
@@ -85,3 +87,4 @@ pub use redis::{Redis, RedisMaster, RedisOptions};
 pub use redis_cluster::RedisCluster;
 pub use replica::{Replica, ReplicaSpec};
 pub use zookeeper::{ZooKeeper, ZooKeeperOptions};
+pub use zookeeper_ensemble::ZooKeeperEnsemble;

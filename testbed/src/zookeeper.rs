@@ -1,4 +1,4 @@
-//! A private `ZooKeeper`: one server that stands alone.
+//! A private `ZooKeeper`: one server, which stands alone or is a member of an ensemble.
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -14,7 +14,8 @@ use crate::process::{Process, ProcessSpec, start_on_free_port};
 use crate::shim::{Dial, Shim};
 use crate::zookeeper_wire::end_session;
 
-const MAIN_CLASS: &str = "org.apache.zookeeper.server.ZooKeeperServerMain";
+const ALONE_CLASS: &str = "org.apache.zookeeper.server.ZooKeeperServerMain";
+const MEMBER_CLASS: &str = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
 
 /// The packages, as Debian calls them. Neither brings a service.
 const JAVA_PACKAGE: &str = "default-jre-headless";
@@ -62,45 +63,85 @@ pub struct ZooKeeper {
     clock: Option<Shim>,
 }
 
+/// What differs between two virtual machines.
+struct JavaArgs<'a> {
+    options: &'a ZooKeeperOptions,
+    temp: &'a Path,
+    main_class: &'a str,
+    config: &'a Path,
+}
+
 /// What is installed.
 struct Installation {
     java: PathBuf,
     class_path: OsString,
 }
 
+/// How a server is started.
+pub(crate) struct ZooKeeperPlan<'a> {
+    pub(crate) bed: &'a Arc<BedState>,
+    pub(crate) options: ZooKeeperOptions,
+    installed: Installation,
+}
+
+/// Its place in an ensemble.
+pub(crate) struct Membership {
+    /// From 1 on.
+    pub(crate) number: usize,
+    /// The lines of `zoo.cfg` that name the members.
+    pub(crate) lines: String,
+}
+
+impl<'a> ZooKeeperPlan<'a> {
+    pub(crate) fn new(bed: &'a Arc<BedState>, options: ZooKeeperOptions) -> Result<Self> {
+        Ok(Self { bed, options, installed: Installation::find(bed)? })
+    }
+
+    /// Starts one that clients reach at that address. A member is ready once a majority runs.
+    pub(crate) fn start(
+        &self,
+        address: SocketAddr,
+        membership: Option<&Membership>,
+    ) -> Result<ZooKeeper> {
+        let Self { bed, options, installed } = self;
+        let name = bed.unique_name("zookeeper");
+        let data = bed.path(&name);
+        create_private_folder(&data)?;
+        if let Some(membership) = membership {
+            write_private(&data.join("myid"), &membership.number.to_string())?;
+        }
+        let config = bed.path(&format!("{name}.cfg"));
+        let text = format!(
+            "dataDir={}\nclientPortAddress={}\nclientPort={}\n{}{}",
+            data.display(),
+            address.ip(),
+            address.port(),
+            membership.map_or("", |membership| &membership.lines),
+            settings(options),
+        );
+        write_private(&config, &text)?;
+        let clock = || Shim::start(bed, &name, Dial::Clock);
+        let clock = options.clock.then(clock).transpose()?;
+        let main_class = if membership.is_some() { MEMBER_CLASS } else { ALONE_CLASS };
+        let java = JavaArgs { options, temp: &bed.temp_folder(), main_class, config: &config };
+        let process = Process::start(
+            bed,
+            ProcessSpec {
+                name,
+                program: installed.java.clone(),
+                args: installed.args(&java),
+                env: Shim::env(&clock),
+                probe: Probe::ZooKeeper { address },
+            },
+        )?;
+        Ok(ZooKeeper { process, address, connect_string: address.to_string(), clock })
+    }
+}
+
 impl ZooKeeper {
     pub(crate) fn start(bed: &Arc<BedState>, options: ZooKeeperOptions) -> Result<Self> {
-        let installed = Installation::find(bed)?;
-        let (container_check_ms, has_clock) = (options.container_check_ms, options.clock);
-        let settings = settings(options);
-        start_on_free_port(|| {
-            let name = bed.unique_name("zookeeper");
-            let address = ports::free_address()?;
-            let data = bed.path(&name);
-            create_private_folder(&data)?;
-            let config = bed.path(&format!("{name}.cfg"));
-            let text = format!(
-                "dataDir={}\nclientPortAddress={}\nclientPort={}\n{settings}",
-                data.display(),
-                address.ip(),
-                address.port(),
-            );
-            write_private(&config, &text)?;
-            let clock = || Shim::start(bed, &name, Dial::Clock);
-            let clock = has_clock.then(clock).transpose()?;
-            let env = Shim::env(&clock);
-            let process = Process::start(
-                bed,
-                ProcessSpec {
-                    name,
-                    program: installed.java.clone(),
-                    args: installed.args(container_check_ms, &bed.temp_folder(), &config),
-                    env,
-                    probe: Probe::ZooKeeper { address },
-                },
-            )?;
-            Ok(Self { process, address, connect_string: address.to_string(), clock })
-        })
+        let plan = ZooKeeperPlan::new(bed, options)?;
+        start_on_free_port(|| plan.start(ports::free_address()?, None))
     }
 
     /// Where it listens.
@@ -169,7 +210,7 @@ impl Installation {
     }
 
     /// A small virtual machine that is quick to start and leaves no file outside of the bed.
-    fn args(&self, container_check_ms: u32, temp: &Path, config: &Path) -> Vec<OsString> {
+    fn args(&self, java: &JavaArgs<'_>) -> Vec<OsString> {
         let mut args: Vec<OsString> = [
             "-Xmx128m",
             "-XX:+UseSerialGC",
@@ -183,16 +224,18 @@ impl Installation {
         .map(OsString::from)
         .to_vec();
         let mut temp_option = OsString::from("-Djava.io.tmpdir=");
-        temp_option.push(temp);
+        temp_option.push(java.temp);
         args.push(temp_option);
-        args.push(format!("-Dznode.container.checkIntervalMs={container_check_ms}").into());
-        args.extend(["-cp".into(), self.class_path.clone(), MAIN_CLASS.into(), config.into()]);
+        let check_ms = java.options.container_check_ms;
+        args.push(format!("-Dznode.container.checkIntervalMs={check_ms}").into());
+        args.extend(["-cp".into(), self.class_path.clone(), java.main_class.into()]);
+        args.push(java.config.into());
         args
     }
 }
 
 /// What a restart and another port leave as it is. Later lines win over earlier ones.
-fn settings(options: ZooKeeperOptions) -> String {
+fn settings(options: &ZooKeeperOptions) -> String {
     let mut lines = vec![
         format!("tickTime={}", options.tick_time_ms),
         format!("minSessionTimeout={}", options.min_session_timeout_ms),
@@ -204,6 +247,6 @@ fn settings(options: ZooKeeperOptions) -> String {
         // Nodes that live for a time, and nodes that go with their last child.
         "extendedTypesEnabled=true".into(),
     ];
-    lines.extend(options.extra);
+    lines.extend(options.extra.iter().cloned());
     lines.join("\n") + "\n"
 }

@@ -68,7 +68,8 @@ impl Contender {
         for _ in 0..MAX_CREATE_ATTEMPTS {
             let owner = owner.as_str().as_bytes();
             failure =
-                match self.session.ask(until, |client| client.create(&path, owner, &mode)).await {
+                match self.session.commit(until, |client| client.create(&path, owner, &mode)).await
+                {
                     Ok((stat, sequence)) => {
                         return node(format!("{path}{sequence}"), stat.czxid);
                     }

@@ -8,20 +8,20 @@
 //!
 //! Guarantees exclusion among sessions, the order of arrival, and a token that rises with every
 //! ownership. The token is the transaction id of the node's creation, because the sequence begins
-//! again with the parent. Validity lasts for the session's time-out, counted from the sending of
-//! the last answered request. So it ends before the server gives the lock to another session. All
-//! holds of a process share the session, and so its end. The caller's lease does not matter: a dead
+//! again with the parent. Validity lasts for three quarters of the session's time-out, counted from
+//! the sending of the last request that a majority has confirmed. So it ends before an ensemble
+//! gives the lock to another session, also if its leader is cut off. All holds of a process share
+//! the session, and so its end. The caller's lease does not matter: a dead
 //! holder keeps the lock for the session's time-out. Reentrant by owner within one process.
 //!
 //! Does not guarantee:
 //! - that a holder that is paused past its session stops in time, unless the resource checks its
 //!   token;
-//! - in an ensemble, that a server passes on the last heartbeat before it loses its leader (the
-//!   leader learns of sessions every half tick);
+//! - validity that ends in time where sessions may be shorter than two ticks of the server;
 //! - that a server to which a session moves agrees to the same time-out.
 //!
 //! Source: Apache Curator, Shared Reentrant Lock; `ZooKeeper` Recipes, Locks. Tests:
-//! `tests/zookeeper.rs`, `tests/zookeeper_faults.rs`, `tests/zookeeper_sessions.rs`.
+//! `tests/zookeeper.rs`, `tests/zookeeper_faults.rs`, `tests/zookeeper_sessions.rs`, `tests/zookeeper_ensemble.rs`.
 
 use std::sync::Arc;
 
@@ -97,7 +97,7 @@ struct QueueNode {
 #[async_trait]
 impl Acquisition for ZookeeperAcquisition {
     async fn attempt(&mut self) -> Result<Option<Box<dyn Hold>>, LockError> {
-        let until = deadline();
+        let (began, until) = (Instant::now(), deadline());
         let place = if let Some(place) = self.place.take() {
             place
         } else {
@@ -124,6 +124,13 @@ impl Acquisition for ZookeeperAcquisition {
             };
             match queue_place(node.name(), &children)? {
                 QueuePlace::First => {
+                    // Its node may be long gone, where a majority is out of reach.
+                    match place.contender.session.confirm(began, until).await {
+                        Err(RequestError::Unanswered(_)) if place.predecessor.is_some() => {
+                            return Ok(None);
+                        }
+                        confirmed => confirmed?,
+                    }
                     let contender = place.contender.clone();
                     self.place = None;
                     return Ok(Some(self.held(contender, node)));

@@ -30,6 +30,8 @@ const CONNECTION_TIMEOUT: Duration = Duration::from_secs(4);
 const DISCONNECTED_LIMIT: Duration = Duration::from_secs(2);
 /// Before a request without an answer is sent again.
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
+/// Any version of a node will do.
+const ANY_VERSION: i32 = -1;
 /// Of the time between two heartbeats of a session, three fit into its time-out.
 const HEARTBEATS_PER_TIMEOUT: u32 = 3;
 
@@ -41,8 +43,8 @@ pub(crate) fn deadline() -> Instant {
 pub(crate) struct ZooKeeperSession {
     client: Client,
     pub(crate) runtime: Handle,
-    /// When the last request was sent that was answered.
-    heard: Mutex<Instant>,
+    /// When the last request was sent that a majority has confirmed.
+    confirmed: Mutex<Instant>,
     /// Since when it was seen to have no connection.
     apart: Mutex<Option<Instant>>,
     /// The nodes that are held, by the id of the acquisition that made them.
@@ -106,7 +108,7 @@ impl ZooKeeperSession {
         Ok(Self {
             client,
             runtime,
-            heard: Mutex::new(sent),
+            confirmed: Mutex::new(sent),
             apart: Mutex::default(),
             held: Mutex::default(),
         })
@@ -148,10 +150,16 @@ impl ZooKeeperSession {
         }
     }
 
-    /// The validity of the session's holds. The server keeps the session for its time-out after it
-    /// received it, which was after the sending of the last answered request.
+    /// The validity of the session's holds.
     pub(crate) fn validity(&self) -> Validity {
-        Validity::of_lease(*lock(&self.heard), self.timeout())
+        self.validity_since(*lock(&self.confirmed))
+    }
+
+    /// A leader keeps the session for its time-out after it has heard of it. That may have been
+    /// before the request: a server tells its leader twice a tick which sessions it has heard, and
+    /// may lose it first. By default a session lasts two ticks at least, so that is a quarter.
+    fn validity_since(&self, sent: Instant) -> Validity {
+        Validity::of_lease(sent, self.timeout() / 4 * 3)
     }
 
     /// Remembers the node of a hold for the heartbeat.
@@ -172,9 +180,39 @@ impl ZooKeeperSession {
     where
         F: Future<Output = Result<T, Error>>,
     {
-        let sent = Instant::now();
         let answer = timeout_at(until, request(&self.client)).await;
-        self.judge(sent, answer)
+        self.judge(answer)
+    }
+
+    /// One request that changes something. Its answer, a refusal too, says that a majority has
+    /// agreed to it, and the session was alive then.
+    pub(crate) async fn commit<'a, T, F>(
+        &'a self,
+        until: Instant,
+        request: impl FnOnce(&'a Client) -> F,
+    ) -> Result<T, RequestError>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        let sent = Instant::now();
+        let outcome = self.ask(until, request).await;
+        if matches!(outcome, Ok(_) | Err(RequestError::Refused(_))) {
+            let mut confirmed = lock(&self.confirmed);
+            *confirmed = sent.max(*confirmed);
+        }
+        outcome
+    }
+
+    /// Has a majority confirm that the session is alive, unless one has since that time. A leader
+    /// that is cut off from the others still answers all that changes nothing, `sync` too.
+    pub(crate) async fn confirm(&self, since: Instant, until: Instant) -> Result<(), RequestError> {
+        if *lock(&self.confirmed) >= since {
+            return Ok(());
+        }
+        match self.commit(until, change_nothing).await {
+            Ok(()) | Err(RequestError::Refused(_)) => Ok(()),
+            Err(failure) => Err(failure),
+        }
     }
 
     /// One request that may be sent twice: again when its answer is lost, until the time is over.
@@ -241,21 +279,17 @@ impl ZooKeeperSession {
         stat.ephemeral_owner == self.client.session_id().0
     }
 
-    fn judge<T>(
-        &self,
-        sent: Instant,
-        answer: Result<Result<T, Error>, Elapsed>,
-    ) -> Result<T, RequestError> {
+    fn judge<T>(&self, answer: Result<Result<T, Error>, Elapsed>) -> Result<T, RequestError> {
         let failure = match answer {
             Ok(Ok(answer)) => {
-                self.hear(sent);
+                *lock(&self.apart) = None;
                 return Ok(answer);
             }
             Ok(Err(Error::SessionExpired | Error::AuthFailed | Error::ClientClosed)) => {
                 RequestError::Ended
             }
             Ok(Err(error)) if is_refusal(&error) => {
-                self.hear(sent);
+                *lock(&self.apart) = None;
                 RequestError::Refused(error)
             }
             Ok(Err(error @ Error::BadArguments(_))) => RequestError::Refused(error),
@@ -265,16 +299,21 @@ impl ZooKeeperSession {
         };
         Err(failure)
     }
+}
 
-    fn hear(&self, sent: Instant) {
-        let mut heard = lock(&self.heard);
-        *heard = sent.max(*heard);
-        *lock(&self.apart) = None;
+/// A transaction that any majority can carry out: the root is there.
+fn change_nothing(client: &Client) -> impl Future<Output = Result<(), Error>> {
+    let mut transaction = client.new_multi_writer();
+    let checked = transaction.add_check_version("/", ANY_VERSION);
+    let committed = transaction.commit();
+    async move {
+        checked?;
+        committed.await.map(drop).map_err(Error::from)
     }
 }
 
-/// The heartbeat: one look at each held node, all sent before the first is answered, after a word
-/// from the leader. The holds of a session share it.
+/// The heartbeat: a transaction, and one look at each held node, all sent before the first is
+/// answered. The holds of a session share it.
 #[async_trait]
 impl Renewer for ZooKeeperSession {
     async fn renew(&self, holds: &[Request]) -> Vec<Renewal> {
@@ -284,22 +323,26 @@ impl Renewer for ZooKeeperSession {
             let held = lock(&self.held);
             holds.iter().map(|hold| held.get(&hold.id).cloned()).collect()
         };
-        let Some(path) = paths.iter().flatten().next() else {
-            // All of them were released meanwhile.
-            return vec![Renewal::Unknown; holds.len()];
+        let look = |path: &Option<Arc<str>>| Some(self.client.check_stat(path.as_ref()?));
+        let mut looks = Vec::new();
+        let confirmed = self.commit(until, |client| {
+            let confirmed = change_nothing(client);
+            looks.extend(paths.iter().map(look));
+            confirmed
+        });
+        let confirmed = match confirmed.await {
+            Err(RequestError::Refused(_)) => Ok(()),
+            confirmed => confirmed,
         };
-        let led = self.client.sync(path);
-        let looks: Vec<_> =
-            paths.iter().map(|path| Some(self.client.check_stat(path.as_ref()?))).collect();
-        let led = self.judge(sent, timeout_at(until, led).await);
         let mut renewals = Vec::with_capacity(holds.len());
         for look in looks {
-            renewals.push(match (&led, look) {
+            renewals.push(match (&confirmed, look) {
                 (Err(RequestError::Ended), _) => Renewal::Lost,
+                // Without a path it was released meanwhile.
                 (Err(_), _) | (_, None) => Renewal::Unknown,
-                (Ok(()), Some(look)) => match self.judge(sent, timeout_at(until, look).await) {
+                (Ok(()), Some(look)) => match self.judge(timeout_at(until, look).await) {
                     Ok(Some(stat)) if self.is_mine(&stat) => {
-                        Renewal::Renewed(Validity::of_lease(sent, self.timeout()))
+                        Renewal::Renewed(self.validity_since(sent))
                     }
                     Ok(_) | Err(RequestError::Ended) => Renewal::Lost,
                     Err(_) => Renewal::Unknown,

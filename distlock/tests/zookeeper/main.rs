@@ -6,5 +6,6 @@ mod inspection_zookeeper;
 #[path = "../support/zookeeper/mod.rs"]
 mod support;
 mod zookeeper;
+mod zookeeper_ensemble;
 mod zookeeper_faults;
 mod zookeeper_sessions;
