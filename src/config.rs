@@ -10,6 +10,8 @@ mod lock_inspection;
 mod lock_run;
 mod locks;
 mod login;
+#[cfg(test)]
+mod manifests;
 mod purchase_mode;
 mod rate_limits;
 mod serve;
