@@ -29,7 +29,7 @@ failpoints := seckill/failpoints,seckill/otlp
 
 .PHONY: help demo compare learn soak demo-soak inject-bugs plants kill-rounds up ready \
   board-test demo-programs test \
-  test-quick test-times test-mysql interop interop-short peers clients clients-test \
+  test-quick test-times test-mysql test-valkey interop interop-short peers clients clients-test \
   jvm compare-jvm jvm-test \
   fuzz-api fuzz-api-short \
   bench bench-check bench-load bench-locks bench-mysql \
@@ -130,6 +130,16 @@ test-mysql: install-all dev-binaries ## Run the tests on MySQL instead of MariaD
 	mysqld="$${MYSQLD:-$$(deploy/fetch-mysql.sh)}"; \
 	  TESTBED_DATABASE=mysql MYSQLD="$$mysqld" \
 	  tests/in_parallel.sh --workspace --locked --lib --bins --tests $(ARGS)
+
+# Debian's Valkey 9 is fetched into target/valkey/; REDIS_SERVER=/path/to/valkey-server takes another
+# one. Of the tests, those whose subject is in Redis.
+not-redis := mysql- zookeeper:: local:: none:: client-
+of-redis := faults:: rights:: stuck:: redis_urls:: limits:: every_kind:: released::
+test-valkey: install-servers dev-binaries ## Run the tests about Redis on Valkey instead of Redis
+	server="$${REDIS_SERVER:-$$(deploy/fetch-valkey.sh)}"; export REDIS_SERVER="$$server"; \
+	  cargo test --locked -p distlock --features injected-bugs --test redis --test cluster && \
+	  cargo test --locked -p conformance --test conformance -- $(not-redis:%=--skip %) && \
+	  cargo test --locked -p seckill --test service -- $(of-redis)
 
 # Ten minutes. Maven fetches Redisson and Curator. ARGS="redisson-4::" runs a part.
 lock-bench := -p conformance --features interop --bench locks --locked

@@ -10,6 +10,8 @@ use crate::error::{Error, Result};
 
 /// The name of Redis' server.
 pub(crate) const REDIS_SERVER: &str = "redis-server";
+/// The packages that bring it.
+const REDIS_PACKAGES: &str = "redis-server or redis-tools";
 
 /// Where servers are although an ordinary user's `PATH` does not say so.
 const SYSTEM_FOLDERS: [&str; 5] =
@@ -29,6 +31,8 @@ pub(crate) struct Programs {
     jar_folders: Vec<PathBuf>,
     library_folders: Vec<PathBuf>,
     pub(crate) told: DatabaseChoice,
+    /// `REDIS_SERVER`: where Redis' server is, or one that speaks as it does, such as Valkey's.
+    redis_server: Option<PathBuf>,
 }
 
 /// What the environment says about the database server, so that one suite of tests runs on
@@ -58,13 +62,15 @@ impl Programs {
         };
         let jar_folders = SYSTEM_JAR_FOLDERS.map(PathBuf::from).to_vec();
         let library_folders = SYSTEM_LIBRARY_FOLDERS.map(PathBuf::from).to_vec();
-        Self { folders, jar_folders, library_folders, told }
+        let redis_server = said("REDIS_SERVER").map(PathBuf::from);
+        Self { folders, jar_folders, library_folders, told, redis_server }
     }
 
     /// Only these, whatever the environment says.
     pub(crate) fn in_folders(folders: Vec<PathBuf>) -> Self {
         let (jar_folders, library_folders) = (folders.clone(), folders.clone());
-        Self { folders, jar_folders, library_folders, told: DatabaseChoice::default() }
+        let told = DatabaseChoice::default();
+        Self { folders, jar_folders, library_folders, told, redis_server: None }
     }
 
     /// The first executable file of that name.
@@ -97,11 +103,16 @@ impl Programs {
     /// Redis' server. Debian's `redis-check-rdb` is the same executable, in a package without a
     /// service. It becomes the server when called by the server's name, which `link` has.
     pub(crate) fn redis_server(&self, link: &Path) -> Result<PathBuf> {
+        if let Some(path) = &self.redis_server {
+            let searched = format!("REDIS_SERVER={}", path.display());
+            let found = Some(path.clone()).filter(|path| is_executable(path));
+            return found.ok_or_else(|| missing_in(&searched, REDIS_SERVER, REDIS_PACKAGES));
+        }
         if let Some(path) = self.find(REDIS_SERVER) {
             return Ok(path);
         }
         let Some(twin) = self.find("redis-check-rdb") else {
-            return Err(self.missing(REDIS_SERVER, "redis-server or redis-tools"));
+            return Err(self.missing(REDIS_SERVER, REDIS_PACKAGES));
         };
         match symlink(&twin, link) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {

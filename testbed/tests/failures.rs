@@ -159,3 +159,24 @@ fn the_environment_says_which_database_any_means_and_where_mysql_is() {
         assert_eq!(any_database("", Path::new("")), line);
     }
 }
+
+/// What a program prints that starts a Redis, told by its environment where the server is.
+fn a_redis(server: &Path) -> String {
+    let output = Command::new(STAND_IN).arg("redis").env("REDIS_SERVER", server).output().unwrap();
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn the_environment_says_where_the_redis_server_is() {
+    let bed = Bed::start().unwrap();
+    let server = bed.dir().join("another-server");
+    fs::write(&server, "#!/bin/sh\necho it has begun\nexit 3\n").unwrap();
+    let said = a_redis(&server);
+    let sentence = "redis-server was not found in REDIS_SERVER=";
+    assert!(said.starts_with(sentence), "it is not executable: {said}");
+    fs::set_permissions(&server, Permissions::from_mode(0o700)).unwrap();
+    let said = a_redis(&server);
+    assert!(said.contains("it has begun") && said.contains("exit status: 3"), "{said}");
+    let said = a_redis(Path::new(""));
+    assert!(said.contains("_version:"), "the installed one starts: {said}");
+}

@@ -18,6 +18,8 @@ use crate::throughput::{UncontendedLocks, WAIT, name};
 
 /// The bare pair of commands.
 pub(crate) const BARE: &str = "bare";
+/// `lua-release` by the script where the server has a command.
+pub(crate) const BY_SCRIPT: &str = "by-script";
 /// redis-benchmark.
 pub(crate) const BENCHMARK: &str = "redis-benchmark";
 /// This library.
@@ -121,6 +123,10 @@ impl Group {
         Ok(match (self, cell) {
             (Self::Pair(tasks), BARE) => {
                 Box::new(stage.runtime.block_on(BareCommands::connect(servers, tasks))?)
+            }
+            (Self::Pair(tasks), BY_SCRIPT) => {
+                let names = (0..tasks).map(|task| name(BY_SCRIPT, task)).collect();
+                Box::new(UncontendedLocks::by_script(stage, names)?)
             }
             (Self::Pair(tasks), BENCHMARK) => Box::new(Benchmark::of(servers, tasks)),
             (Self::Peer(api, tasks), JVM) => Box::new(Redisson::start(servers, api, tasks)),

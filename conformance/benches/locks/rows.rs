@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::cell::Sample;
 use crate::contended;
 use crate::contest::{HAND_OFF, HELD, WAITED};
-use crate::groups::{BARE, BENCHMARK, BOUNDED, Group, JVM, OURS, USUAL};
+use crate::groups::{BARE, BENCHMARK, BOUNDED, BY_SCRIPT, Group, JVM, OURS, USUAL};
 use crate::jvm::Api;
 
 /// How many tasks the bare pair and the locks beside it are asked for by.
@@ -99,7 +99,7 @@ fn keys(tasks: usize) -> String {
     if tasks == 1 { "one task".to_owned() } else { format!("{tasks} tasks with a key each") }
 }
 
-fn pairs(tasks: usize) -> [Row; 3] {
+fn pairs(tasks: usize) -> [Row; 4] {
     let row = |cell: &'static str, what: &dyn fmt::Display, at_least| {
         let what = format!("{what}, {}, beside the bare pair", keys(tasks));
         let name = (format!("{cell}-{tasks}"), what);
@@ -110,7 +110,16 @@ fn pairs(tasks: usize) -> [Row; 3] {
         row(LockKind::LuaRelease.as_str(), &"lock and unlock", Some(0.9)),
         row(LockKind::Redisson.as_str(), &"lock and unlock, renewed", Some(redisson)),
         row(BENCHMARK, &"SET NX PX alone", None),
+        by_command(tasks),
     ]
+}
+
+/// What a server's own command for the release is worth; about 1 where the server has none.
+fn by_command(tasks: usize) -> Row {
+    let cell = LockKind::LuaRelease.as_str();
+    let what = format!("lock and unlock, {}, `DELIFEQ` beside the script", keys(tasks));
+    let name = (format!("delifeq-{tasks}"), what);
+    Row::rate(name, (Group::Pair(tasks), cell), Some(BY_SCRIPT), None)
 }
 
 fn peers() -> [Row; 2] {

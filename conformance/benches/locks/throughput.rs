@@ -17,6 +17,8 @@ const LEASE: Duration = Duration::from_millis(LEASE_MS);
 pub(crate) const LEASE_MS: u64 = 30_000;
 /// Long enough for the last waiter in a queue of the same process.
 pub(crate) const WAIT: Duration = Duration::from_secs(10);
+/// The kind whose script a server may have a command for.
+const KIND_BY_SCRIPT: LockKind = LockKind::LuaRelease;
 /// Connections to the database beyond one for each task.
 const SPARE: u32 = 8;
 
@@ -57,7 +59,28 @@ impl UncontendedLocks {
     /// A task for each of these keys, for locks of that kind: renewed where the kind renews.
     /// Starts their servers.
     pub(crate) fn of(stage: &Stage, kind: LockKind, keys: Vec<String>) -> Result<Self> {
-        let mut addresses = stage.servers.addresses(kind);
+        Self::at(stage, stage.servers.addresses(kind), kind, keys)
+    }
+
+    /// `lua-release` of a user of Redis that may not call the command which compares and deletes.
+    /// So a script does that.
+    pub(crate) fn by_script(stage: &Stage, keys: Vec<String>) -> Result<Self> {
+        let redis = stage.servers.redis();
+        let rules = ["ACL", "SETUSER", "by-script", "on", ">by-script", "~*", "&*", "+@all"];
+        redis.command(&rules).map_err(broken("a user"))?;
+        // A server without the command knows no rule about it, and needs none.
+        let _unknown = redis.command(&["ACL", "SETUSER", "by-script", "-delifeq"]);
+        let url = format!("redis://by-script:by-script@{}/0", redis.addr());
+        let addresses = Addresses { redis: Some(url), ..stage.servers.addresses(KIND_BY_SCRIPT) };
+        Self::at(stage, addresses, KIND_BY_SCRIPT, keys)
+    }
+
+    fn at(
+        stage: &Stage,
+        mut addresses: Addresses,
+        kind: LockKind,
+        keys: Vec<String>,
+    ) -> Result<Self> {
         // Those that keep one for each hold want one for each task.
         addresses.mysql_connections = Some(u32::try_from(keys.len()).unwrap_or(u32::MAX) + SPARE);
         let locks = stage.runtime.block_on(connect(kind, &addresses)).map_err(broken("a lock"))?;

@@ -3,7 +3,7 @@
 use conformance::{Servers, StartedServers, ZOOKEEPER_SYNC};
 use loadtest_measure::database_settings::DatabaseSettings;
 use loadtest_measure::error::Result;
-use loadtest_measure::machine::{version_of, zookeeper_version};
+use loadtest_measure::machine::zookeeper_version;
 use loadtest_measure::server_settings::ServerSettings;
 use serde::Serialize;
 use testbed::{Database, Redis, ZooKeeper};
@@ -27,17 +27,13 @@ impl Versions {
     /// Those of the servers that run, and Redisson's if it has been measured.
     pub(crate) async fn read(servers: &Servers, with_redisson: bool) -> Self {
         let StartedServers { redis, database, zookeeper } = servers.started();
-        let redis = match redis {
-            Some(redis) => Some(redis_says(redis).await),
-            None => None,
-        };
         let database = match database {
             Some(database) => Some(database_says(database).await),
             None => None,
         };
         Self {
             distlock: env!("CARGO_PKG_VERSION"),
-            redis: redis.map(or_unknown),
+            redis: redis.map(redis_says).map(or_unknown),
             database: database.map(or_unknown),
             zookeeper: zookeeper.map(zookeeper_says).map(or_unknown),
             redisson: redisson().filter(|_| with_redisson),
@@ -64,8 +60,12 @@ fn or_unknown(told: Result<String>) -> String {
     told.unwrap_or_else(|error| format!("of an unknown version ({})", error.sentence()))
 }
 
-async fn redis_says(redis: &Redis) -> Result<String> {
-    let version = version_of(redis.pid(), "redis-server", "--version").await;
+fn redis_says(redis: &Redis) -> Result<String> {
+    let info = redis.command(&["INFO", "server"]).map_err(broken("Redis"))?;
+    let figure = |name: &str| info.lines().find_map(|line| line.trim().strip_prefix(name));
+    let valkey = figure("valkey_version:").map(|version| format!("(Valkey) {version}"));
+    let version = valkey.or_else(|| figure("redis_version:").map(str::to_owned));
+    let version = version.unwrap_or_else(|| "of an unknown version".to_owned());
     let settings = ServerSettings::default().with_redis(redis).map_err(broken("Redis"))?;
     Ok(format!("{version} ({})", settings.redis()))
 }

@@ -1,4 +1,5 @@
-//! `lua-release`: `SET name owner NX PX lease`, freed by a script that compares and deletes.
+//! `lua-release`: `SET name owner NX PX lease`, freed by a script that compares and deletes, or by
+//! the server's command for that.
 //!
 //! How it works: the owner is a fresh UUID, so a late release frees no successor's lock. Guarantees
 //! exclusion among processes while the work is shorter than the lease. Flaws: nothing renews the
@@ -9,27 +10,25 @@
 use std::sync::Arc;
 
 use super::set_nx;
+use crate::redis::compare_and_delete::CompareAndDelete;
 use crate::redis::inspector::RedisInspector;
 use crate::redis::key_form::KeyForm;
 use crate::redis::one_key::{self, OneKey};
-use crate::redis::script::LuaScript;
 use crate::redis::{RedisConnection, RedisServer};
 use crate::{
     Acquisition, Guarantees, LockError, LockInspector, LockKind, Locker, Release, Request,
     Validity, guarantees,
 };
 
-const RELEASE_SCRIPT: &str = include_str!("../../lua/release_if_owner.lua");
-
 #[derive(Clone)]
 pub(crate) struct LuaRelease {
     connection: RedisConnection,
-    release: Arc<LuaScript>,
+    release: Arc<CompareAndDelete>,
 }
 
 impl LuaRelease {
     pub(crate) fn new(server: &RedisServer) -> Self {
-        Self { connection: server.connection(), release: Arc::new(LuaScript::new(RELEASE_SCRIPT)) }
+        Self { connection: server.connection(), release: Arc::new(CompareAndDelete::new()) }
     }
 }
 
@@ -61,20 +60,18 @@ impl OneKey for LuaRelease {
     }
 
     async fn free(&mut self, request: &Request) -> Result<Release, LockError> {
-        let (keys, owner) = ([request.name.as_str()], request.owner.as_str());
-        let freed: i64 = self.release.call(&mut self.connection, &keys, owner).await?;
-        Ok(match freed {
+        let (name, owner) = (request.name.as_str(), request.owner.as_str());
+        Ok(match self.release.call(&mut self.connection, name, owner).await? {
             1 => Release::Released,
             0 => Release::HeldByOther,
             _ => Release::Gone,
         })
     }
 
-    /// Sends the script's text. A server that is hung now may run both the attempt and this later,
-    /// and could not ask for the text then.
+    /// Sends the script's text: a server that is hung now may run both the attempt and this later.
     async fn give_back(&mut self, request: &Request) -> Result<(), LockError> {
-        let (keys, owner) = ([request.name.as_str()], request.owner.as_str());
-        self.release.call_whole::<i64>(&mut self.connection, &keys, owner).await?;
+        let (name, owner) = (request.name.as_str(), request.owner.as_str());
+        self.release.call_whole(&mut self.connection, name, owner).await?;
         Ok(())
     }
 }

@@ -1,6 +1,7 @@
 //! Mechanisms that live in Redis, one file each. All of a process share one connection for
 //! commands, which is replaced when it ends or falls silent.
 
+pub(crate) mod compare_and_delete;
 mod connection;
 mod countdown_latch;
 mod expirable_semaphore;

@@ -165,9 +165,9 @@ async fn an_attempt_without_an_answer_is_given_back_only_by_a_kind_that_knows_it
 
 #[tokio::test]
 async fn a_pause_between_get_and_del_frees_the_successor() {
-    // What pauses is the way to the server, at the step that frees the lock. One script has no
-    // such pause: it is late as a whole, and finds out.
-    let kinds = [(LockKind::OwnerCheck, "DEL"), (LockKind::LuaRelease, "EVALSHA")];
+    // What pauses is the way to the server, at the step that frees the lock. One command or script
+    // has no such pause: it is late as a whole, and finds out.
+    let kinds = [(LockKind::OwnerCheck, "DEL"), (LockKind::LuaRelease, "DELIFEQ")];
     for (kind, frees) in kinds {
         let (proxy, look, name) = (Proxy::before(server()).await, look().await, fresh_name());
         let paused = locks_of(kind, connect_with(proxy.url(), LONG).await);

@@ -147,3 +147,45 @@ async fn a_bad_request_is_refused_before_any_server_is_asked() {
         assert!(matches!(refused, LockError::BadRequest { field: "lock name", .. }), "{refused}");
     }
 }
+
+/// Takes and releases a lock.
+async fn turn(locks: &Locks) {
+    let guard = locks.lock(&fresh_name(), &at_once()).await.expect("the lock");
+    assert_eq!(guard.release().await.expect("a release"), Release::Released);
+}
+
+/// How often the server ran a command, or answered with an error of that name.
+fn count(own: &OwnServer, section: &str, line: &str) -> u64 {
+    let text = tokio::task::block_in_place(|| own.redis.command(&["INFO", section]));
+    let text = text.expect("an answer");
+    let figures = text.lines().find_map(|it| it.strip_prefix(line));
+    let number = figures.and_then(|it| it.split(['=', ',']).nth(1));
+    number.map_or(0, |number| number.trim().parse().expect("a number"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_compares_and_deletes_by_itself_runs_no_script_and_others_are_asked_once() {
+    let own = OwnServer::start();
+    let locks = locks_at(own.redis.url()).await;
+    let known = tokio::task::block_in_place(|| own.redis.command(&["COMMAND", "INFO", "delifeq"]));
+    let is_known = known.expect("an answer").contains("delifeq");
+    let before = count(&own, "errorstats", "errorstat_ERR:");
+    for _ in 0..5 {
+        turn(&locks).await;
+    }
+    let by_command = count(&own, "commandstats", "cmdstat_delifeq:");
+    let by_script = count(&own, "commandstats", "cmdstat_evalsha:");
+    let unknown = count(&own, "errorstats", "errorstat_ERR:") - before;
+    let expected = if is_known { (5, 0, 0) } else { (0, 5, 1) };
+    assert_eq!((by_command, by_script, unknown), expected);
+    // Another server, or fewer rights: the next release is a script, and the command is not asked
+    // for again.
+    let rule = ["ACL", "SETUSER", "default", "-delifeq"];
+    let is_taken = tokio::task::block_in_place(|| own.redis.command(&rule)).is_ok();
+    assert_eq!(is_taken, is_known, "a server knows no rule about an unknown command");
+    for _ in 0..3 {
+        turn(&locks).await;
+    }
+    assert_eq!(count(&own, "commandstats", "cmdstat_evalsha:"), by_script + 3);
+    assert_eq!(count(&own, "errorstats", "errorstat_NOPERM:"), u64::from(is_known));
+}

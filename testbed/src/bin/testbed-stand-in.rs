@@ -26,6 +26,7 @@ fn main() {
         }
         ["own", how] => own_a_bed(how),
         ["database"] => start_a_database(),
+        ["redis"] => start_a_redis(),
         _ => process::exit(2),
     }
 }
@@ -35,6 +36,15 @@ fn start_a_database() {
     let bed = Bed::start().expect("a bed");
     match bed.database(Flavor::Any) {
         Ok(database) => println!("{} {}", database.flavor(), database.version()),
+        Err(error) => println!("{error}"),
+    }
+}
+
+/// Prints the path of the Redis that starts, or why there is none.
+fn start_a_redis() {
+    let bed = Bed::start().expect("a bed");
+    match bed.redis(RedisOptions::default()).and_then(|redis| redis.command(&["INFO", "server"])) {
+        Ok(info) => println!("{}", info.lines().nth(1).unwrap_or_default().trim()),
         Err(error) => println!("{error}"),
     }
 }
