@@ -131,8 +131,8 @@ test-mysql: install-all dev-binaries ## Run the tests on MySQL instead of MariaD
 	  TESTBED_DATABASE=mysql MYSQLD="$$mysqld" \
 	  tests/in_parallel.sh --workspace --locked --lib --bins --tests $(ARGS)
 
-# Debian's Valkey 9 is fetched into target/valkey/; REDIS_SERVER=/path/to/valkey-server takes another
-# one. Of the tests, those whose subject is in Redis.
+# Debian's Valkey 9 is fetched into target/valkey/; REDIS_SERVER=/path/to/server takes another one.
+# Of the tests, those whose subject is in Redis.
 not-redis := mysql- zookeeper:: local:: none:: client-
 of-redis := faults:: rights:: stuck:: redis_urls:: limits:: every_kind:: released::
 test-valkey: install-servers dev-binaries ## Run the tests about Redis on Valkey instead of Redis
