@@ -17,8 +17,8 @@ self=$(cd "$(dirname "$0")" && pwd)/$(basename "$0")
 long='/deps/(injected_bugs|conformance|validity|fairness|flaws)-[0-9a-f]+ '
 service='/deps/service-[0-9a-f]+ ' laboratory='/deps/(bench|board|learn|smoke)-[0-9a-f]+ '
 case "${1-}" in
-  # Cargo calls this instead of running a program, in the folder of the program's package, with a
-  # path to the compiler's libraries, which the tests of a library of macros need.
+  # Cargo calls this instead of running a program, in the folder of the program's package. Its path
+  # to the compiler's libraries is kept: the tests of a library of macros need them.
   --note)
     shift
     printf 'cd %q && export CARGO_MANIFEST_DIR=$PWD LD_LIBRARY_PATH=%q && exec ' \

@@ -41,8 +41,8 @@
 //! Modules in reading order: `bed` (the folder and its end), `bed_state` (what servers know of it),
 //! `spawner`, `reaper`, `process` (one server and what can be done to it), `probe` (readiness).
 //! One file per server follows: `redis`, `redis_cluster`, `database`, `zookeeper`,
-//! `zookeeper_ensemble`, `replica`, `haproxy`, `program`. `proxy` is a way on which things go wrong; `shim` a clock that can be set
-//! and a disk that can be stalled. Tools are `certificates`, `mysql_wire`, `zookeeper_wire`,
+//! `zookeeper_ensemble`, `replica`, `haproxy`, `program`. `proxy` is a way on which things go
+//! wrong; `shim` a clock that can be set and a disk that can be stalled. Tools are `certificates`, `mysql_wire`, `zookeeper_wire`,
 //! `zookeeper_introducer`, `resp`, `programs`, `ports`, `logs` and `error`.
 
 #![warn(missing_debug_implementations, clippy::must_use_candidate)]

@@ -84,7 +84,7 @@ pub(crate) struct ZooKeeperPlan<'a> {
     installed: Installation,
 }
 
-/// Its place in an ensemble.
+/// The place of a server in an ensemble.
 pub(crate) struct Membership {
     /// From 1 on.
     pub(crate) number: usize,

@@ -36,7 +36,7 @@ fn a_member_that_is_cut_off_serves_no_one_and_the_others_choose_another_leader()
 }
 
 #[test]
-fn a_leader_that_is_killed_or_frozen_is_replaced_and_comes_back() {
+fn a_leader_that_is_killed_or_frozen_is_replaced_and_follows_later() {
     let bed = Bed::start().unwrap();
     let ensemble = bed.zookeeper_ensemble(ZooKeeperOptions::default()).unwrap();
     let first = ensemble.leader().unwrap();

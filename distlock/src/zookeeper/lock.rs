@@ -21,7 +21,8 @@
 //! - that a server to which a session moves agrees to the same time-out.
 //!
 //! Source: Apache Curator, Shared Reentrant Lock; `ZooKeeper` Recipes, Locks. Tests:
-//! `tests/zookeeper.rs`, `tests/zookeeper_faults.rs`, `tests/zookeeper_sessions.rs`, `tests/zookeeper_ensemble.rs`.
+//! `tests/zookeeper.rs`, `tests/zookeeper_faults.rs`, `tests/zookeeper_sessions.rs`,
+//! `tests/zookeeper_ensemble.rs`.
 
 use std::sync::Arc;
 

@@ -110,7 +110,7 @@ async fn is_lost_before_it_is_taken(guard: &Guard, heir: &JoinHandle<Guard>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_minority_stays_closed_and_the_majority_goes_on_after_the_session() {
+async fn a_minority_stays_closed_and_the_majority_grants_the_lock_after_the_session() {
     let (ensemble, _bed) = ensemble(&[]);
     for is_leader in [true, false] {
         let leader = leader(&ensemble);
