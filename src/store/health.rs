@@ -5,11 +5,11 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use sqlx::mysql::MySqlConnectOptions;
-use sqlx::{ConnectOptions, Connection, MySqlConnection, MySqlPool};
+use sqlx::{ConnectOptions, MySqlConnection, MySqlPool};
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
+use super::primary::ensure_writable;
 use super::{RedisConnection, StoreError};
 
 const EVERY: Duration = Duration::from_millis(300);
@@ -77,7 +77,7 @@ where
     F: Future<Output = Result<(), String>>,
 {
     let WatchedServers { pool, redis, locks } = servers;
-    let database = DatabaseCheck { options: pool.connect_options(), kept: Mutex::default() };
+    let database = DatabaseCheck { pool, kept: Mutex::default() };
     let database = || silent("database", ask_database(&database));
     let redis = || silent("redis", ask_redis(&redis));
     tokio::join!(
@@ -129,18 +129,18 @@ async fn keep_looking<F>(
 }
 
 struct DatabaseCheck {
-    options: Arc<MySqlConnectOptions>,
+    pool: MySqlPool,
     kept: Mutex<Option<MySqlConnection>>,
 }
 
-/// A connection that did not answer is not kept.
+/// A connection that did not answer, or answered that its server is read-only, is not kept.
 async fn ask_database(database: &DatabaseCheck) -> Result<(), StoreError> {
     let kept = database.kept.lock().unwrap_or_else(PoisonError::into_inner).take();
     let mut connection = match kept {
         Some(connection) => connection,
-        None => database.options.connect().await?,
+        None => database.pool.connect_options().connect().await?,
     };
-    connection.ping().await?;
+    ensure_writable(&mut connection).await?;
     *database.kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(connection);
     Ok(())
 }

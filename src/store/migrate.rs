@@ -1,16 +1,15 @@
 //! The schema: one statement a file, which may run twice, so that a step that was broken off
 //! leaves nothing half done.
 
-use std::io;
 use std::time::Duration;
 
 use rust_embed::RustEmbed;
 use sqlx::migrate::{Migrate, MigrateError, Migration, MigrationType};
 use sqlx::mysql::MySqlDatabaseError;
-use sqlx::{AssertSqlSafe, ConnectOptions, Connection, MySqlConnection, SqlSafeStr as _};
+use sqlx::{AssertSqlSafe, Connection, MySqlConnection, SqlSafeStr as _};
 use tokio::time::timeout;
 
-use super::pools::{CONNECT_TIMEOUT, address};
+use super::primary::{DatabaseServers, silence};
 
 /// How long to wait for another process that migrates, in seconds.
 const TURN_S: u32 = 60;
@@ -34,17 +33,11 @@ const LABORATORY: &str = "migrations/lab/";
 /// Brings the schema up to date; with `lab` also the tables of the unguarded sale. Replicas that
 /// start together take turns (a named lock of the database). Returns how many steps were applied.
 pub async fn migrate(url: &str, lab: bool) -> Result<usize, MigrateError> {
-    let Ok(connecting) = timeout(CONNECT_TIMEOUT, address(url)?.connect()).await else {
-        return Err(silence().into());
-    };
-    match timeout(MIGRATION_TIMEOUT, run_all(connecting?, lab)).await {
+    let connection = DatabaseServers::parse(url)?.connect().await?;
+    match timeout(MIGRATION_TIMEOUT, run_all(connection, lab)).await {
         Ok(applied) => applied,
         Err(_) => Err(silence().into()),
     }
-}
-
-pub(super) fn silence() -> sqlx::Error {
-    sqlx::Error::Io(io::Error::new(io::ErrorKind::TimedOut, "the database does not answer"))
 }
 
 async fn run_all(mut connection: MySqlConnection, lab: bool) -> Result<usize, MigrateError> {

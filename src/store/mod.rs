@@ -20,6 +20,7 @@ mod order_ids;
 mod orders;
 mod phones;
 mod pools;
+mod primary;
 mod quarantine;
 mod replicas;
 mod resolve;

@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use sqlx::migrate::MigrateError;
 use sqlx::mysql::MySqlDatabaseError;
-use sqlx::{ConnectOptions, Connection, MySql, MySqlConnection, QueryBuilder};
+use sqlx::{Connection, MySql, MySqlConnection, QueryBuilder};
 use tokio::time::timeout;
 
-use super::migrate::{silence, take_turn};
-use super::pools::{CONNECT_TIMEOUT, address};
+use super::migrate::take_turn;
+use super::primary::{DatabaseServers, silence};
 use super::revocations::{revoke_for_ever, revoke_set_aside};
 use super::users::token_subjects_of;
 use crate::domain::{Country, Phone, UserId};
@@ -74,9 +74,7 @@ impl fmt::Display for SetAsideUser {
 /// Writes the phones in E.164 that are not, and lists the users who are set aside. Running it again
 /// changes nothing.
 pub async fn normalize_phones(url: &str, country: Country) -> Result<Phones, MigrateError> {
-    let Ok(connecting) = timeout(CONNECT_TIMEOUT, address(url)?.connect()).await else {
-        return Err(silence().into());
-    };
+    let connecting = DatabaseServers::parse(url)?.connect().await;
     let mut connection = connecting.map_err(MigrateError::Execute)?;
     let work = async {
         take_turn(&mut connection).await?;

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use redis::aio::ConnectionManagerConfig;
-use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions};
+use sqlx::mysql::MySqlPoolOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor, MySqlPool};
 use tokio::time::timeout;
 
 use super::StoreError;
+use super::primary::{CONNECT_TIMEOUT, DatabaseServers, StaleBefore, ensure_writable, follow};
 
 /// Where a Redis is.
 pub use distlock::RedisAddress;
@@ -39,8 +40,6 @@ const PING_AFTER_IDLE: Duration = Duration::from_secs(1);
 const IDLE_TIMEOUT: Duration = Duration::from_mins(10);
 /// How long a request waits for a connection of the pool.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long the server may take to welcome a connection that is made outside the pool.
-pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 const SESSION_SETTINGS: &str = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; \
      SET SESSION innodb_lock_wait_timeout = 3";
@@ -49,23 +48,16 @@ const NAIVE: &str = "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ; \
 /// Known to MariaDB from 10.6.18 on; elsewhere an unknown variable, which is as good as off.
 const NO_SNAPSHOT_CHECK: &str = "SET SESSION innodb_snapshot_isolation = OFF";
 
-/// The parts of a database's address.
-pub(super) fn address(url: &str) -> Result<MySqlConnectOptions, sqlx::Error> {
-    if url.starts_with("mysql://") || url.starts_with("mariadb://") {
-        return url.parse();
-    }
-    Err(sqlx::Error::Configuration("the database's address must begin with mysql://".into()))
-}
-
 /// Whether that can be the address of a database. No server is asked.
 pub fn check_database_address(url: &str) -> Result<(), sqlx::Error> {
-    address(url).map(drop)
+    DatabaseServers::parse(url).map(drop)
 }
 
 /// Makes one connection and closes it: an error says why there is none, which that of a pool does
 /// not.
 pub async fn check_database_access(url: &str) -> Result<(), StoreError> {
-    let connected = async { address(url)?.connect().await?.close().await };
+    let servers = DatabaseServers::parse(url)?;
+    let connected = async { servers.find_and_connect().await?.close().await };
     match timeout(CONNECT_TIMEOUT, connected).await {
         Ok(connected) => Ok(connected?),
         Err(_) => Err(StoreError::TimedOut { server: "database" }),
@@ -74,31 +66,38 @@ pub async fn check_database_access(url: &str) -> Result<(), StoreError> {
 
 /// Makes the pool. Nothing is connected yet.
 pub fn database(options: &DatabaseOptions) -> Result<MySqlPool, sqlx::Error> {
-    Ok(pool(options, address(&options.url)?))
+    Ok(pool(options, DatabaseServers::parse(&options.url)?))
 }
 
 /// As [`database`], with sessions that keep the server's time zone, as those of other programs do.
 pub fn database_in_server_zone(options: &DatabaseOptions) -> Result<MySqlPool, sqlx::Error> {
-    Ok(pool(options, address(&options.url)?.timezone(None)))
+    let servers = DatabaseServers::parse(&options.url)?;
+    Ok(pool(options, servers.map(|server| server.timezone(None))))
 }
 
-fn pool(options: &DatabaseOptions, connect: MySqlConnectOptions) -> MySqlPool {
+fn pool(options: &DatabaseOptions, servers: DatabaseServers) -> MySqlPool {
     let naive = options.naive;
     // The server counts whole seconds.
     let silence_s = options.silence.map(|silence| silence.as_millis().div_ceil(1000).max(1));
     let silence = silence_s.map(|s| format!("SET SESSION wait_timeout = {s}"));
     let idle = options.silence.map_or(IDLE_TIMEOUT, |silence| IDLE_TIMEOUT.min(silence / 3));
     // A slow statement is not news here: a crowd queues for one row.
-    let connect = connect.disable_statement_logging();
-    MySqlPoolOptions::new()
+    let servers = servers.map(ConnectOptions::disable_statement_logging);
+    let stale = StaleBefore::default();
+    let known = stale.clone();
+    let pool = MySqlPoolOptions::new()
         .max_connections(options.pool_size)
         .acquire_timeout(ACQUIRE_TIMEOUT)
         .idle_timeout(idle)
         // A ping before every order would cost a round trip: only what was idle for long is asked
         // whether it still lives, and `Transaction::open` passes over others that died.
         .test_before_acquire(false)
-        .before_acquire(|connection, meta| {
+        .before_acquire(move |connection, meta| {
+            let fresh = known.is_fresh(meta.age);
             Box::pin(async move {
+                if !fresh {
+                    return Ok(false);
+                }
                 // One that died is passed over; an error here would be a warning in the log.
                 Ok(meta.idle_for <= PING_AFTER_IDLE || connection.ping().await.is_ok())
             })
@@ -106,6 +105,7 @@ fn pool(options: &DatabaseOptions, connect: MySqlConnectOptions) -> MySqlPool {
         .after_connect(move |connection, _| {
             let silence = silence.clone();
             Box::pin(async move {
+                ensure_writable(connection).await?;
                 if let Some(silence) = silence {
                     connection.execute(sqlx::raw_sql(AssertSqlSafe(silence))).await?;
                 }
@@ -118,7 +118,11 @@ fn pool(options: &DatabaseOptions, connect: MySqlConnectOptions) -> MySqlPool {
                 Ok(())
             })
         })
-        .connect_lazy_with(connect)
+        .connect_lazy_with(servers.first().clone());
+    if servers.is_several() {
+        tokio::spawn(follow(pool.clone(), servers, stale));
+    }
+    pool
 }
 
 fn redis_timeouts() -> ConnectionManagerConfig {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use crate::bed_state::{BedState, MARK, create_private_folder};
-use crate::database::{Database, Flavor};
+use crate::database::{Database, Flavor, ReplicatedDatabase, Replication};
 use crate::error::Result;
 use crate::haproxy::{Haproxy, HaproxyOptions};
 use crate::logs;
@@ -167,6 +167,19 @@ impl Bed {
     /// As [`Bed::database`].
     pub fn database_with_log(&self) -> Result<Database> {
         Database::start_with_log(&self.inner)
+    }
+
+    /// Starts `MariaDB` as a primary with that many replicas, which can
+    /// [fail over](ReplicatedDatabase::fail_over).
+    ///
+    /// # Errors
+    /// As [`Bed::database`]; also if the replicas do not replicate.
+    pub fn replicated(
+        &self,
+        replication: Replication,
+        replicas: usize,
+    ) -> Result<ReplicatedDatabase> {
+        ReplicatedDatabase::start(&self.inner, replication, replicas)
     }
 
     /// Starts `MariaDB` as the only node of a Galera cluster. It cannot be restarted: after a kill

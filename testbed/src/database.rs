@@ -1,9 +1,11 @@
 //! A private MariaDB or MySQL.
 
 mod galera;
+mod replicated;
 mod replication;
 mod setup;
 
+use std::collections::HashMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::ops::Deref;
@@ -13,6 +15,8 @@ use std::sync::{Arc, OnceLock};
 use uuid::Uuid;
 
 use self::galera::{ALONE, Node};
+use self::replicated::Member;
+pub use self::replicated::{ReplicatedDatabase, Replication};
 use self::setup::{Files, Server, init_sql, option, render};
 use crate::bed_state::{BedState, write_private};
 use crate::error::{Error, Result, UnknownFlavor};
@@ -58,6 +62,8 @@ struct Extras {
     has_clock: bool,
     /// Others may follow what it writes.
     has_log: bool,
+    /// It is one of a primary and its replicas.
+    member: Option<Member>,
 }
 
 impl Database {
@@ -84,7 +90,12 @@ impl Database {
             password: Uuid::new_v4().simple().to_string(),
         };
         let alone = extras.node.as_ref().map_or("", |_| ALONE);
-        write_private(&files.init, &(alone.to_owned() + &init_sql(server.flavor, &login)))?;
+        let accounts = init_sql(server.flavor, &login);
+        let accounts = match &extras.member {
+            Some(member) => member.init_sql(&accounts),
+            None => alone.to_owned() + &accounts,
+        };
+        write_private(&files.init, &accounts)?;
         // The port in the file is not used until the server itself starts.
         write_private(&files.config, &render(&files, None))?;
         server.install(bed, &name, &files)?;
@@ -97,9 +108,10 @@ impl Database {
                 config += &node.render(group)?;
                 node.save_state(&files.data)?;
             }
-            if extras.has_log {
+            if extras.has_log || extras.member.is_some() {
                 config += &replication::render(&files, address);
             }
+            config += &extras.member.as_ref().map(Member::render).unwrap_or_default();
             write_private(&files.config, &config)?;
             let version = Arc::<OnceLock<String>>::default();
             let process_spec = ProcessSpec {
@@ -194,9 +206,14 @@ impl Database {
     }
 
     fn run(&self, statement: &str) -> Result<()> {
+        self.query(statement).map(drop)
+    }
+
+    /// The rows of a statement, each by the names of its columns; without what is NULL.
+    fn query(&self, statement: &str) -> Result<Vec<HashMap<String, String>>> {
         let sql = |message: String| Error::Sql { statement: statement.to_owned(), message };
         MySqlConnection::open(&self.login)
-            .and_then(|mut connection| connection.execute(statement))
+            .and_then(|mut connection| connection.query(statement))
             .map_err(|error| sql(error.to_string()))
     }
 }

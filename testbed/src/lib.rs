@@ -76,7 +76,7 @@ mod zookeeper_introducer;
 mod zookeeper_wire;
 
 pub use bed::{Bed, Builder, LogsOnPanic};
-pub use database::{Database, Flavor};
+pub use database::{Database, Flavor, ReplicatedDatabase, Replication};
 pub use error::{Error, Result, UnknownFlavor};
 pub use evictions::Evictions;
 pub use haproxy::{Haproxy, HaproxyOptions};

@@ -1,8 +1,9 @@
-//! Just enough of the MySQL protocol to log in over a Unix socket and run a statement.
+//! Just enough of the MySQL protocol to log in over a Unix socket and run statements.
 //!
 //! A client library would bring a run-time and TLS for two statements, and the command-line client
 //! is not part of the servers' packages.
 
+use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -22,6 +23,7 @@ const PLUGIN_AUTH: u32 = 0x0008_0000;
 const CHARACTER_SET: u8 = 45;
 const COM_QUIT: u8 = 1;
 const COM_QUERY: u8 = 3;
+const END_OF_ROWS: u8 = 0xfe;
 
 /// Where and as whom.
 #[derive(Clone, Debug)]
@@ -78,13 +80,37 @@ impl MySqlConnection {
         self.version.strip_prefix("5.5.5-").unwrap_or(&self.version)
     }
 
-    /// Runs a statement that returns no rows.
-    pub(crate) fn execute(&mut self, statement: &str) -> io::Result<()> {
+    /// Runs a statement; its rows, each by the names of its columns. What is NULL is left out.
+    pub(crate) fn query(&mut self, statement: &str) -> io::Result<Vec<HashMap<String, String>>> {
         self.sequence = 0;
         let mut packet = vec![COM_QUERY];
         packet.extend(statement.as_bytes());
         self.send(&packet)?;
-        self.receive().map(drop)
+        let answer = self.receive()?;
+        let columns = take_length(&mut &answer[..])?.unwrap_or_default();
+        let mut names = Vec::new();
+        for _ in 0..columns {
+            // Catalog, schema, table, the table's own name, then the name.
+            let packet = self.receive()?;
+            let mut rest = &packet[..];
+            let fields = (0..5).map(|_| take_field(&mut rest)).collect::<io::Result<Vec<_>>>()?;
+            names.extend(fields.into_iter().next_back().flatten());
+        }
+        let mut rows = Vec::new();
+        if columns > 0 {
+            self.receive()?; // the end of the columns
+            loop {
+                let packet = self.receive()?;
+                if packet[0] == END_OF_ROWS && packet.len() < 9 {
+                    break;
+                }
+                let mut rest = &packet[..];
+                let values = names.iter().map(|name| Ok((name.clone(), take_field(&mut rest)?)));
+                let values = values.collect::<io::Result<Vec<_>>>()?.into_iter();
+                rows.push(values.filter_map(|(name, value)| Some((name, value?))).collect());
+            }
+        }
+        Ok(rows)
     }
 
     fn finish_login(&mut self, password: &str) -> io::Result<()> {
@@ -188,6 +214,26 @@ fn take<'a>(rest: &mut &'a [u8], count: usize) -> io::Result<&'a [u8]> {
     let (taken, left) = rest.split_at_checked(count).ok_or_else(|| malformed("a short packet"))?;
     *rest = left;
     Ok(taken)
+}
+
+/// A number of a length of its own; `None` is NULL.
+fn take_length(rest: &mut &[u8]) -> io::Result<Option<usize>> {
+    let width = match take(rest, 1)?[0] {
+        0xfb => return Ok(None),
+        0xfc => 2,
+        0xfd => 3,
+        0xfe => 8,
+        short => return Ok(Some(short.into())),
+    };
+    let mut bytes = [0; 8];
+    bytes[..width].copy_from_slice(take(rest, width)?);
+    usize::try_from(u64::from_le_bytes(bytes)).map(Some).map_err(|_| malformed("a length"))
+}
+
+/// Text with its length before it; `None` is NULL.
+fn take_field(rest: &mut &[u8]) -> io::Result<Option<String>> {
+    let Some(length) = take_length(rest)? else { return Ok(None) };
+    Ok(Some(String::from_utf8_lossy(take(rest, length)?).into_owned()))
 }
 
 /// Text up to a zero byte, or the end.

@@ -10,6 +10,7 @@ mod commit;
 mod comparison;
 mod contention;
 mod crowd;
+mod database_failover;
 mod demo_vouchers;
 mod dianping;
 mod early;

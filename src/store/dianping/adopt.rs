@@ -8,15 +8,15 @@ use std::time::Duration;
 
 use rust_embed::RustEmbed;
 use sqlx::mysql::MySqlDatabaseError;
-use sqlx::{AssertSqlSafe, ConnectOptions, Connection, MySqlConnection, Row};
+use sqlx::{AssertSqlSafe, Connection, MySqlConnection, Row};
 use tokio::time::timeout;
 
 use super::TABLES;
 use super::adopt_duplicates::{
     DUPLICATES_SHOWN, duplicates, give_set_aside_back, set_aside_duplicates,
 };
-use crate::store::migrate::{silence, take_turn};
-use crate::store::pools::{CONNECT_TIMEOUT, address};
+use crate::store::migrate::take_turn;
+use crate::store::primary::{DatabaseServers, silence};
 
 /// The unique key that is added.
 const KEY: &str = "uq_seckill_user_voucher";
@@ -129,9 +129,8 @@ async fn in_turn(
     url: &str,
     work: impl AsyncFnOnce(&mut MySqlConnection) -> Result<(), AdoptError>,
 ) -> Result<(), AdoptError> {
-    let options = address(url)?.timezone(None);
-    let connecting = timeout(CONNECT_TIMEOUT, options.connect());
-    let mut database = connecting.await.map_err(|_| silence())??;
+    let servers = DatabaseServers::parse(url)?.map(|server| server.timezone(None));
+    let mut database = servers.connect().await?;
     let working = async {
         take_turn(&mut database).await?;
         run(&mut database, TABLE_LOCK_WAIT.to_owned()).await?;

@@ -1,10 +1,12 @@
 //! A database server that follows another one: what the one has written, the other writes later.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 
 use super::Database;
 use super::setup::Files;
 use crate::error::Result;
+use crate::mysql_wire::Login;
 
 /// The part of the option file that lets others follow the server, and lets it follow others. Its
 /// number among them is its port, which is no other's.
@@ -25,14 +27,25 @@ impl Database {
     pub fn follow(&self, primary: &Self, by: SocketAddr) -> Result<()> {
         // Its accounts were made by each itself.
         primary.run("RESET MASTER")?;
-        let (user, password) = (&primary.login.user, &primary.login.password);
+        self.follow_by_gtid(&primary.login, by)
+    }
+
+    /// Follows from where it is in the history of the primary.
+    pub(super) fn follow_by_gtid(&self, primary: &Login, by: SocketAddr) -> Result<()> {
+        let Login { user, password, .. } = primary;
         self.run(&format!(
             "CHANGE MASTER TO MASTER_HOST = '{}', MASTER_PORT = {}, MASTER_USER = '{user}', \
-             MASTER_PASSWORD = '{password}', MASTER_USE_GTID = slave_pos",
+             MASTER_PASSWORD = '{password}', MASTER_CONNECT_RETRY = 1, \
+             MASTER_USE_GTID = slave_pos",
             by.ip(),
             by.port(),
         ))?;
         self.run("START SLAVE")
+    }
+
+    /// What the server says of its replication; nothing if it follows none.
+    pub(super) fn status(&self) -> Result<HashMap<String, String>> {
+        Ok(self.query("SHOW SLAVE STATUS")?.pop().unwrap_or_default())
     }
 
     /// Stops following and makes it a primary with what it has.

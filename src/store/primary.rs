@@ -1,0 +1,239 @@
+//! Which of a database's servers takes writes.
+//!
+//! An address may name several servers: a primary and its replicas. Only a server whose
+//! `read_only` is off is used. A task per pool looks at the primary four times a second; when it
+//! is gone, and exactly one other server takes writes, new connections lead there and the old
+//! ones are dropped. Two that take writes are never chosen between: which one has the newer orders
+//! cannot be seen from here.
+
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use sqlx::mysql::MySqlConnectOptions;
+use sqlx::{ConnectOptions, MySqlConnection, MySqlPool};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+
+/// The most servers that an address may name.
+const MAX_SERVERS: usize = 9;
+/// How long servers may take to welcome a connection that is made outside the pool.
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often the primary is looked at.
+const LOOK_INTERVAL: Duration = Duration::from_millis(250);
+/// How long one look may take. A look that fails changes nothing unless another server takes
+/// writes.
+const LOOK_TIMEOUT: Duration = Duration::from_millis(500);
+/// `MariaDB` 12 says `ON`, others 1.
+const TAKES_WRITES: &str = "SELECT CAST(@@GLOBAL.read_only AS CHAR) IN ('0', 'OFF')";
+
+/// The servers of a database's address, as they are given: `mysql://user:password@a,b:3307/shop`.
+#[derive(Clone)]
+pub(super) struct DatabaseServers(Vec<MySqlConnectOptions>);
+
+impl DatabaseServers {
+    /// Reads an address. No server is asked.
+    pub(super) fn parse(url: &str) -> Result<Self, sqlx::Error> {
+        let wrong = |what: &str| sqlx::Error::Configuration(what.to_owned().into());
+        let Some((scheme @ ("mysql" | "mariadb"), rest)) = url.split_once("://") else {
+            return Err(wrong("the database's address must begin with mysql://"));
+        };
+        let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+        let (login, hosts) = authority.split_at(authority.rfind('@').map_or(0, |at| at + 1));
+        let hosts: Vec<&str> = hosts.split(',').collect();
+        if hosts.len() > MAX_SERVERS {
+            return Err(wrong("the database's address names more than 9 servers"));
+        }
+        if hosts.len() > 1 && hosts.contains(&"") {
+            return Err(wrong("the database's address has a comma without a server"));
+        }
+        let servers = hosts.iter().map(|host| format!("{scheme}://{login}{host}{path}").parse());
+        Ok(Self(servers.collect::<Result<_, _>>()?))
+    }
+
+    /// The same with other settings of each connection.
+    #[must_use]
+    pub(super) fn map(self, set: impl FnMut(MySqlConnectOptions) -> MySqlConnectOptions) -> Self {
+        Self(self.0.into_iter().map(set).collect())
+    }
+
+    /// The first of them, where a pool begins.
+    pub(super) fn first(&self) -> &MySqlConnectOptions {
+        &self.0[0]
+    }
+
+    /// Whether there is a choice.
+    pub(super) fn is_several(&self) -> bool {
+        self.0.len() > 1
+    }
+
+    /// Connects to the one that takes writes, within 5 s.
+    pub(super) async fn connect(&self) -> Result<MySqlConnection, sqlx::Error> {
+        let connecting = timeout(CONNECT_TIMEOUT, self.find_and_connect()).await;
+        connecting.unwrap_or_else(|_| Err(silence()))
+    }
+
+    /// The same without a limit.
+    pub(super) async fn find_and_connect(&self) -> Result<MySqlConnection, sqlx::Error> {
+        let mut failure = None;
+        let mut connected = Vec::new();
+        for attempt in join_all(self.0.iter().map(connect_writable)).await {
+            match attempt {
+                Ok(connection) => connected.push(connection),
+                // What is said of a login helps most, and a read-only server least.
+                Err(error) if is_answer(&error) || failure.is_none() => failure = Some(error),
+                Err(_) => {}
+            }
+        }
+        match (connected.len(), failure) {
+            (1, _) => Ok(connected.remove(0)),
+            (0, Some(error)) => Err(error),
+            _ => Err(unavailable("several of the database's servers take writes")),
+        }
+    }
+
+    /// The index of the only one that takes writes; `Err` says how many do otherwise.
+    async fn find_primary(&self) -> Result<usize, usize> {
+        let looks = self.0.iter().map(|server| timeout(LOOK_TIMEOUT, connect_writable(server)));
+        let looks = join_all(looks).await.into_iter().enumerate();
+        let found: Vec<usize> =
+            looks.filter(|(_, look)| matches!(look, Ok(Ok(_)))).map(|(index, _)| index).collect();
+        match found[..] {
+            [only] => Ok(only),
+            _ => Err(found.len()),
+        }
+    }
+}
+
+pub(super) fn silence() -> sqlx::Error {
+    sqlx::Error::Io(io::Error::new(io::ErrorKind::TimedOut, "the database does not answer"))
+}
+
+fn unavailable(text: &str) -> sqlx::Error {
+    sqlx::Error::Io(io::Error::new(io::ErrorKind::NotConnected, text))
+}
+
+fn is_answer(error: &sqlx::Error) -> bool {
+    matches!(error, sqlx::Error::Database(_))
+}
+
+async fn connect_writable(server: &MySqlConnectOptions) -> Result<MySqlConnection, sqlx::Error> {
+    let mut connection = server.connect().await?;
+    ensure_writable(&mut connection).await?;
+    Ok(connection)
+}
+
+/// Fails for a replica, or a primary that was demoted.
+pub(super) async fn ensure_writable(connection: &mut MySqlConnection) -> Result<(), sqlx::Error> {
+    let writable: i64 = sqlx::query_scalar(TAKES_WRITES).fetch_one(connection).await?;
+    if writable == 1 {
+        return Ok(());
+    }
+    Err(unavailable("the database server is read-only: a replica, or no longer the primary"))
+}
+
+/// The moment before which a pool's connections were made that may not be used any more.
+#[derive(Clone, Default)]
+pub(super) struct StaleBefore(Arc<Mutex<Option<Instant>>>);
+
+impl StaleBefore {
+    /// Whether a connection of that age was made since.
+    pub(super) fn is_fresh(&self, age: Duration) -> bool {
+        let stale = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        stale.is_none_or(|moment| age < moment.elapsed())
+    }
+
+    fn set_to_now(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
+}
+
+/// Has the pool follow the primary among these servers until it is closed.
+pub(super) async fn follow(pool: MySqlPool, servers: DatabaseServers, stale: StaleBefore) {
+    let following = async {
+        let mut ticks = interval(LOOK_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let (mut current, mut kept, mut writable) = (0, None, Ok(0));
+        loop {
+            ticks.tick().await;
+            kept = look(&servers.0[current], kept, &stale).await;
+            if kept.is_some() {
+                continue;
+            }
+            let found = servers.find_primary().await;
+            match found {
+                Ok(index) if index != current => {
+                    current = index;
+                    pool.set_connect_options(servers.0[index].clone());
+                    stale.set_to_now();
+                    tracing::warn!(server = index + 1, "the database's primary is another server");
+                }
+                Err(count) if found != writable => {
+                    tracing::error!(count, "not exactly one database server takes writes");
+                }
+                _ => {}
+            }
+            writable = found;
+        }
+    };
+    let _closed: Result<(), _> = pool.close_event().do_until(following).await;
+}
+
+/// Looks at a server; the connection if it takes writes. If it says that it does not, all that was
+/// made before is stale.
+async fn look(
+    server: &MySqlConnectOptions,
+    kept: Option<MySqlConnection>,
+    stale: &StaleBefore,
+) -> Option<MySqlConnection> {
+    let look = async {
+        let mut connection = match kept {
+            Some(connection) => connection,
+            None => server.connect().await?,
+        };
+        let outcome = ensure_writable(&mut connection).await;
+        outcome.map(|()| connection)
+    };
+    match timeout(LOOK_TIMEOUT, look).await {
+        Ok(Ok(connection)) => Some(connection),
+        Ok(Err(sqlx::Error::Io(error))) if error.kind() == io::ErrorKind::NotConnected => {
+            stale.set_to_now();
+            None
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::DatabaseServers;
+
+    fn hosts(url: &str) -> Result<Vec<(String, u16)>, String> {
+        let servers = DatabaseServers::parse(url).map_err(|error| error.to_string())?;
+        let place = |server: &sqlx::mysql::MySqlConnectOptions| {
+            (server.get_host().to_owned(), server.get_port())
+        };
+        assert!(servers.0.iter().all(|server| server.get_database() == Some("shop")));
+        Ok(servers.0.iter().map(place).collect())
+    }
+
+    #[test]
+    fn an_address_names_one_server_or_several_with_one_login() {
+        let told = |host: &str, port| (host.to_owned(), port);
+        assert_eq!(hosts("mysql://u:a%2Cb@h1/shop").unwrap(), [told("h1", 3306)]);
+        let several = "mariadb://u:a,b@h1:3307,h2,[::1]:3308/shop?ssl-mode=disabled";
+        assert_eq!(
+            hosts(several).unwrap(),
+            [told("h1", 3307), told("h2", 3306), told("[::1]", 3308)]
+        );
+        for (url, what) in [
+            ("redis://h/shop", "mysql://"),
+            ("mysql://u@h1,,h2/shop", "comma"),
+            ("mysql://u@1,2,3,4,5,6,7,8,9,10/shop", "more than 9"),
+            ("mysql://u@h1,h2:port/shop", "port"),
+        ] {
+            let error = hosts(url).unwrap_err();
+            assert!(error.contains(what), "{url}: {error}");
+        }
+    }
+}
