@@ -27,7 +27,8 @@ export RUST_TEST_THREADS ?= 4
 # traces is built with them, for its tests.
 failpoints := seckill/failpoints,seckill/otlp
 
-.PHONY: help demo compare learn soak demo-soak inject-bugs plants kill-rounds up ready \
+.PHONY: help demo compare learn soak demo-soak inject-bugs plants kill-rounds failover-rounds \
+  up ready \
   board-test demo-programs test \
   test-quick test-times test-mysql test-valkey interop interop-short peers clients clients-test \
   jvm compare-jvm jvm-test \
@@ -84,6 +85,11 @@ KILL_ROUNDS ?= 200
 kill-rounds: install-servers dev-binaries ## Kill replicas at random moments, 200 rounds of each way
 	KILL_ROUNDS=$(KILL_ROUNDS) cargo test --locked -p seckill --test service kill:: \
 	  -- --nocapture --test-threads 1
+
+FAILOVER_ROUNDS ?= 200
+failover-rounds: install-servers dev-binaries ## Lose the primary of a database, 200 times
+	FAILOVER_ROUNDS=$(FAILOVER_ROUNDS) cargo test --locked -p seckill --test service \
+	  database_failover:: -- --nocapture --test-threads 1
 
 up: ready ## Start a private cluster, print the addresses of page and race board; Ctrl-C ends it
 	target/demo/loadtest up --board $(ARGS)

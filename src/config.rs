@@ -132,7 +132,8 @@ pub enum Command {
 /// Where the database is.
 #[derive(Debug, Args)]
 pub struct Database {
-    /// Address of MySQL or MariaDB: `mysql://user:password@host:3306/database`.
+    /// Address of MySQL or MariaDB: `mysql://user:password@host:3306/database`. Of a primary and its
+    /// replicas, name all: `user:password@host1:3306,host2:3306`.
     #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
     pub database_url: Address,
 }
@@ -163,7 +164,8 @@ pub struct Token {
     /// The command, instead of creating users.
     #[command(subcommand)]
     pub command: Option<TokenCommand>,
-    /// Address of MySQL or MariaDB: `mysql://user:password@host:3306/database`.
+    /// Address of MySQL or MariaDB: `mysql://user:password@host:3306/database`. Of a primary and its
+    /// replicas, name all: `user:password@host1:3306,host2:3306`.
     #[arg(long, env = "DATABASE_URL", hide_env_values = true, required = true)]
     pub database_url: Option<Address>,
     /// Key that signs the tokens: that of the replicas that shall accept them.

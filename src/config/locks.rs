@@ -201,7 +201,8 @@ fn kinds_of(is_listed: fn(LockKind) -> bool) -> impl TypedValueParser<Value = Lo
 #[derive(Debug, Args)]
 pub struct LockAddresses {
     /// Address of MySQL or MariaDB, `mysql://user:password@host:3306/database`: for the `mysql`
-    /// kinds, and for fencing tokens that the database makes.
+    /// kinds, and for fencing tokens that the database makes. Of a primary and its replicas, name
+    /// all: `user:password@host1:3306,host2:3306`.
     #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
     pub database_url: Option<Address>,
     /// Address of Redis: `redis://user:password@host:6379/0`, `rediss://` (TLS) or `redis+unix://`;

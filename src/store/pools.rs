@@ -35,6 +35,8 @@ pub struct DatabaseOptions {
 
 /// A connection that was idle for longer is asked whether it still lives.
 const PING_AFTER_IDLE: Duration = Duration::from_secs(1);
+/// How long it may take to say so: a frozen server must not use up the wait for a connection.
+const PING_TIMEOUT: Duration = Duration::from_millis(500);
 /// How long a connection stays idle in the pool; shorter where the server ends idle sessions. The
 /// pool looks once per time-out, so it closes a connection after up to twice this.
 const IDLE_TIMEOUT: Duration = Duration::from_mins(10);
@@ -99,7 +101,10 @@ fn pool(options: &DatabaseOptions, servers: DatabaseServers) -> MySqlPool {
                     return Ok(false);
                 }
                 // One that died is passed over; an error here would be a warning in the log.
-                Ok(meta.idle_for <= PING_AFTER_IDLE || connection.ping().await.is_ok())
+                Ok(meta.idle_for <= PING_AFTER_IDLE
+                    || timeout(PING_TIMEOUT, connection.ping())
+                        .await
+                        .is_ok_and(|ping| ping.is_ok()))
             })
         })
         .after_connect(move |connection, _| {

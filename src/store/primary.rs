@@ -1,9 +1,9 @@
 //! Which of a database's servers takes writes.
 //!
 //! An address may name several servers: a primary and its replicas. Only a server whose
-//! `read_only` is off is used. A task per pool looks at the primary four times a second; when it
-//! is gone, and exactly one other server takes writes, new connections lead there and the old
-//! ones are dropped. Two that take writes are never chosen between: which one has the newer orders
+//! `read_only` is off is used. A task per pool looks at the primary four times a second. When it
+//! is gone and exactly one other server takes writes, new connections lead there, and the old ones
+//! are dropped. Two that take writes are never chosen between: which one has the newer orders
 //! cannot be seen from here.
 
 use std::io;
@@ -51,7 +51,7 @@ impl DatabaseServers {
         Ok(Self(servers.collect::<Result<_, _>>()?))
     }
 
-    /// The same with other settings of each connection.
+    /// Changes the settings of connections to each server.
     #[must_use]
     pub(super) fn map(self, set: impl FnMut(MySqlConnectOptions) -> MySqlConnectOptions) -> Self {
         Self(self.0.into_iter().map(set).collect())
@@ -67,13 +67,13 @@ impl DatabaseServers {
         self.0.len() > 1
     }
 
-    /// Connects to the one that takes writes, within 5 s.
+    /// Connects to the server that takes writes, within 5 s.
     pub(super) async fn connect(&self) -> Result<MySqlConnection, sqlx::Error> {
         let connecting = timeout(CONNECT_TIMEOUT, self.find_and_connect()).await;
         connecting.unwrap_or_else(|_| Err(silence()))
     }
 
-    /// The same without a limit.
+    /// Connects to the server that takes writes; the caller limits the time.
     pub(super) async fn find_and_connect(&self) -> Result<MySqlConnection, sqlx::Error> {
         let mut failure = None;
         let mut connected = Vec::new();

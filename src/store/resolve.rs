@@ -19,6 +19,9 @@ use crate::domain::{OrderId, OrderStatus};
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(30);
 /// `KILL` of a connection that has ended already.
 const NO_SUCH_THREAD: &str = "1094";
+/// A row if that connection is a semi-synchronous primary's that waits for a replica.
+const WAITS_FOR_REPLICA: &str = "SELECT 1 FROM information_schema.PROCESSLIST \
+     WHERE ID = ? AND STATE LIKE 'Waiting for semi-sync ACK%'";
 
 /// What was found out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,9 +113,14 @@ pub(super) fn status_of(row: &MySqlRow) -> Result<OrderStatus, StoreError> {
     status.ok_or_else(|| StoreError::Unexpected("unknown status of an order".into()))
 }
 
-/// Ends that connection, and gives another one to look with.
+/// Ends that connection, and gives another one to look with. A COMMIT that waits for its replica is
+/// left alone: killed, it would be there without the replica, and be lost with its server.
 pub(super) async fn kill(pool: &MySqlPool, connection_id: u64) -> Result<Session, StoreError> {
     let mut session = Session::open(pool).await?;
+    let waits = sqlx::query(WAITS_FOR_REPLICA).bind(connection_id);
+    if session.fetch_optional(waits).await?.is_some() {
+        return Err(StoreError::TimedOut { server: "database" });
+    }
     // KILL takes no parameter; a number is safe to print.
     let kill = format!("KILL {connection_id}");
     match session.execute(sqlx::query(AssertSqlSafe(kill))).await {

@@ -18,7 +18,7 @@ use self::galera::{ALONE, Node};
 use self::replicated::Member;
 pub use self::replicated::{ReplicatedDatabase, Replication};
 use self::setup::{Files, Server, init_sql, option, render};
-use crate::bed_state::{BedState, write_private};
+use crate::bed_state::{BedState, create_private_folder, write_private};
 use crate::error::{Error, Result, UnknownFlavor};
 use crate::mysql_wire::{Login, MySqlConnection};
 use crate::ports;
@@ -96,6 +96,7 @@ impl Database {
             None => alone.to_owned() + &accounts,
         };
         write_private(&files.init, &accounts)?;
+        create_private_folder(&files.temp)?;
         // The port in the file is not used until the server itself starts.
         write_private(&files.config, &render(&files, None))?;
         server.install(bed, &name, &files)?;

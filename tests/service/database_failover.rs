@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use sqlx::{Connection, MySqlConnection};
 use testbed::{Direction, ReplicatedDatabase, Replication};
 use tokio::task::block_in_place;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::crowd::{Books, Crowd, Fate, Try, buy_at};
 use crate::support::{Place, Service, make_admins, servers};
@@ -24,6 +24,8 @@ const CROWD: u32 = 16;
 /// After the promotion, for a purchase to succeed: the promise is 2 s, the rest is for the purchase
 /// on a busy machine.
 const FOLLOWED_WITHIN: Duration = Duration::from_secs(4);
+/// A call is given up after 5 s; then the service finds out what became of its order.
+const LONGER_THAN_A_CALL: Duration = Duration::from_secs(8);
 const REFUSAL_INTERVAL: Duration = Duration::from_millis(20);
 
 struct Sale {
@@ -122,6 +124,19 @@ async fn no_acknowledged_order_is_lost_when_a_semi_synchronous_primary_is() {
         followed[followed.len() / 2],
         followed[followed.len() - 1],
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_that_its_lagging_replica_has_not_is_not_acknowledged_however_long_it_lags() {
+    let mut sale = Sale::start(Replication::SemiSync).await;
+    sale.cut_off_the_replica().await;
+    // Each buyer may hear of one that the replica had confirmed before.
+    let told = timeout(LONGER_THAN_A_CALL, sale.crowd.until_bought(u64::from(CROWD) + 1)).await;
+    assert!(told.is_err(), "orders are acknowledged that the replica has not");
+    sale.group.primary().kill().expect("it is lost");
+    sale.fail_over().await;
+    let (books, tries) = sale.end().await;
+    books.bear_out(&tries);
 }
 
 /// The old primary is read-only now: the service's account cannot write to it.

@@ -198,8 +198,11 @@ impl CellReport {
     /// The report on a load that was run and judged.
     pub fn of(trial: CellSpec, stock: u64, figures: Figures, verdict: Verdict) -> Self {
         let blank = Self::blank(trial, stock);
-        let observed =
-            Prediction { oversells: verdict.oversold > 0, duplicates: verdict.duplicate_users > 0 };
+        let observed = Prediction {
+            oversells: verdict.oversold > 0,
+            duplicates: verdict.duplicate_users > 0,
+            loses: blank.predicted.loses && verdict.lost > 0,
+        };
         let demanded = demanded(blank.predicted, &verdict);
         let broken_rules: Vec<Rule> =
             verdict.broken(&demanded).map(|finding| finding.rule).collect();
@@ -264,7 +267,7 @@ fn why_invalid(trial: CellSpec, figures: &Figures, stock: u64, orders: u64) -> V
 /// What it is predicted to break is not demanded, nor that the stock adds up where naive code
 /// overwrites it. These are demanded everywhere:
 ///
-/// - nothing acknowledged is lost;
+/// - nothing acknowledged is lost, except where that is predicted;
 /// - no refusal leaves an order;
 /// - the audit is correct;
 /// - "sold out" is true: even a stock that loses updates falls by at most one for each order.
@@ -274,6 +277,7 @@ pub fn demanded(predicted: Prediction, verdict: &Verdict) -> Vec<Rule> {
     let hangs_on_it = |rule: &Rule| match rule {
         Rule::OrdersWithinStock => predicted.oversells,
         Rule::OneOrderPerUser => predicted.duplicates,
+        Rule::AcknowledgedExist => predicted.loses,
         Rule::StockAddsUp => !predicted.holds(),
         rule if rule.is_of_some_runs() => !verdict.is_judged(*rule),
         _ => false,

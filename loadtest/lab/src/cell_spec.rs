@@ -6,6 +6,7 @@ use std::fmt;
 use loadtest_judge::setting::{Guards, Scope};
 use loadtest_judge::verdict::Rule;
 use serde::{Deserialize, Serialize};
+use testbed::Replication;
 
 use crate::cell_axes::{CellAxes, Load, PurchaseMode};
 use crate::faults::{FaultKind, FaultRequirements, Link, Schedule, TargetedFault};
@@ -28,6 +29,10 @@ const LONG_WORK_MS: u64 = 150;
 const LONG_WAIT_MS: u64 = 20_000;
 /// Work in cells with a fault: a purchase holds its lock for some time.
 pub(super) const FAULT_WORK_MS: u64 = 10;
+
+/// Why orders are lost.
+const LOST: &str = "the primary answers before its replica has the order, and the replica takes \
+    its place without it";
 
 /// A cell of the matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -134,6 +139,9 @@ impl CellSpec {
         let case = Case { family, scope, guards, replicas, scenario };
         let (prediction, because) =
             expectation(case).ok_or("the table says nothing about that lock, scope and number")?;
+        if self.fault == Some(FaultKind::FailOverDatabase(Replication::Async)) {
+            return Ok(Expectation { prediction: Prediction::LOSES, because: LOST.to_owned() });
+        }
         let because = match self.fault {
             Some(fault) if !scenario.is_frozen() => format!("{}; {because}", fault.description()),
             _ => because.to_owned(),

@@ -20,6 +20,7 @@ use crate::command::run_seckill;
 use crate::deployment::{Deployment, DeploymentSpec};
 use crate::lock::ExtraServers;
 use crate::requirements::FaultRequirements;
+use crate::sale_database::SaleDatabase;
 
 /// Logical databases of the private Redis, hence deployments in one run.
 pub const MAX_DEPLOYMENTS: u16 = 256;
@@ -151,9 +152,18 @@ impl Cluster {
 
     /// Creates a database with the service's tables; its address, password included.
     pub async fn schema(&self, name: &str, lab: bool) -> Result<String> {
-        let (server, new) = (self.database.clone(), name.to_owned());
+        self.schema_on(&SaleDatabase::Shared(self.database.clone()), name, lab).await
+    }
+
+    pub(super) async fn schema_on(
+        &self,
+        database: &SaleDatabase,
+        name: &str,
+        lab: bool,
+    ) -> Result<String> {
+        let (server, new) = (database.primary().clone(), name.to_owned());
         blocking(move || server.create_database(&new)).await?;
-        let url = self.database.url(name);
+        let url = database.url(name);
         let secrets = [("DATABASE_URL".to_owned(), url.clone())];
         let migrate: &[&str] = if lab { &["migrate", "--lab"] } else { &["migrate"] };
         run_seckill(&self.program, migrate, &secrets).await?;
@@ -178,7 +188,11 @@ impl Cluster {
             ExtraServers::Nothing | ExtraServers::IndependentRedis => None,
             ExtraServers::ZooKeeper => Some(self.start_zookeeper().await?),
         };
-        Deployment::start(self, spec, redis, zookeeper).await
+        let database = match spec.requirements.replication {
+            Some(replication) => SaleDatabase::replicated(&self.bed, replication).await?,
+            None => SaleDatabase::Shared(self.database.clone()),
+        };
+        Deployment::start(self, spec, (redis, database), zookeeper).await
     }
 
     /// Has the shared servers running again, whatever a cell that failed has left them as.

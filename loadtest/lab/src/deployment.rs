@@ -9,13 +9,17 @@ use std::sync::Arc;
 use loadtest_load::tokens;
 use loadtest_load::tokens::User;
 use loadtest_measure::error::{Error, Result};
-use testbed::{Database, Haproxy, HaproxyOptions, Proxy, Redis, Replica, ReplicaSpec, ZooKeeper};
+use testbed::{
+    Database, Haproxy, HaproxyOptions, Proxy, Redis, Replica, ReplicaSpec, ReplicatedDatabase,
+    ZooKeeper,
+};
 
 use crate::cluster::{Cluster, RedisServers, blocking};
 use crate::command::run_seckill;
 use crate::fleet::Fleet;
 use crate::lock::ExtraServers;
 use crate::requirements::{FaultRequirements, Link};
+use crate::sale_database::SaleDatabase;
 
 /// Lines of each log that an error shows.
 const LOG_LINES: usize = 15;
@@ -77,11 +81,10 @@ pub struct Deployment {
     replicas: Vec<Arc<Replica>>,
     proxies: Vec<ReplicaProxies>,
     redis: RedisServers,
-    server: Arc<Database>,
+    database: SaleDatabase,
     number: u16,
     zookeeper: Option<ZooKeeper>,
     name: String,
-    database: String,
     secrets: Vec<(String, String)>,
     folder: PathBuf,
     program: PathBuf,
@@ -104,14 +107,14 @@ impl Deployment {
     pub(super) async fn start(
         cluster: &Cluster,
         spec: DeploymentSpec,
-        redis: RedisServers,
+        (redis, database): (RedisServers, SaleDatabase),
         zookeeper: Option<ZooKeeper>,
     ) -> Result<Self> {
         let name = format!("sale_{}", spec.number);
         let lab = spec.flags.iter().any(|flag| flag == "--lab");
-        let database = cluster.schema(&name, lab).await?;
+        let database_url = cluster.schema_on(&database, &name, lab).await?;
         let mut secrets = vec![
-            ("DATABASE_URL".to_owned(), database.clone()),
+            ("DATABASE_URL".to_owned(), database_url),
             (JWT_SECRET.to_owned(), cluster.jwt_secret.clone()),
         ];
         if let Some(zookeeper) = &zookeeper {
@@ -139,11 +142,10 @@ impl Deployment {
             replicas,
             proxies,
             redis,
-            server: cluster.database.clone(),
+            database,
             number: spec.number,
             zookeeper,
             name,
-            database,
             secrets,
             folder: cluster.folder().to_owned(),
             program: cluster.program.clone(),
@@ -162,8 +164,8 @@ impl Deployment {
     }
 
     /// The address of its database, password included: for the judge only.
-    pub fn database_url(&self) -> &str {
-        &self.database
+    pub fn database_url(&self) -> String {
+        self.database.primary_url(&self.name)
     }
 
     /// The addresses of its servers, passwords included, each after the variable that `seckill`
@@ -182,9 +184,17 @@ impl Deployment {
         &self.replicas
     }
 
-    /// The server that its database is on.
+    /// The server that its database is on; the primary, if there are several.
     pub fn database(&self) -> &Arc<Database> {
-        &self.server
+        self.database.primary()
+    }
+
+    /// The primary and the replica of the database, if it has any.
+    pub fn replicated_database(&self) -> Option<&Arc<ReplicatedDatabase>> {
+        match &self.database {
+            SaleDatabase::Replicated(group) => Some(group),
+            SaleDatabase::Shared(_) => None,
+        }
     }
 
     /// The Redis that the lock lives on: the only one, or the first of the independent ones.
@@ -276,7 +286,7 @@ impl Deployment {
     /// Ends the deployment, drops its database and empties its Redis data. Its number can then be
     /// used again: queues are kept under the ids of vouchers, which restart at 1.
     pub async fn end_and_drop(self) -> Result<()> {
-        let (server, name, number) = (self.server.clone(), self.name.clone(), self.number);
+        let (server, name, number) = (self.database().clone(), self.name.clone(), self.number);
         let redis: Vec<Arc<Redis>> = self.redis.all().cloned().collect();
         self.end().await;
         blocking(move || {

@@ -51,6 +51,7 @@ mod round_counts;
 mod round_history;
 pub mod runner;
 mod sale;
+mod sale_database;
 mod seeded_rng;
 mod sell_out;
 pub mod series;

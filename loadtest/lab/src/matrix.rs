@@ -174,8 +174,7 @@ fn is_worth_retrying(report: &CellReport) -> bool {
 
 /// Whether a cell, valid or not, has found a promise that was not kept and should have been.
 fn found_violation(report: &CellReport) -> bool {
-    let breaks_more = report.observed.oversells && !report.predicted.oversells
-        || report.observed.duplicates && !report.predicted.duplicates;
+    let breaks_more = report.observed.breaks_more_than(report.predicted);
     breaks_more || !report.broken_rules.is_empty() || report.died
 }
 

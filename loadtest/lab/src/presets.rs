@@ -3,6 +3,7 @@
 use clap::ValueEnum as _;
 use loadtest_judge::setting::{Guards, Scope};
 use serde::Serialize;
+use testbed::Replication;
 
 use crate::cell_axes::{CellAxes, PurchaseMode};
 use crate::cell_spec::CellSpec;
@@ -75,7 +76,7 @@ const STORY_BUGS: [&str; 3] = ["release-before-commit", "no-stock-condition", "l
 
 /// For each fault the lock under which the smoke run has it: all locks but one have a turn, and the
 /// last one, `none`, has its cell without a fault.
-const SMOKE_FAULTS: [(FaultKind, Lock); 35] = [
+const SMOKE_FAULTS: [(FaultKind, Lock); 37] = [
     (FaultKind::KillReplica, Lock::Redisson),
     (FaultKind::FreezeReplica, Lock::LuaRelease),
     (FaultKind::RollingRestart, Lock::Redisson),
@@ -91,6 +92,8 @@ const SMOKE_FAULTS: [(FaultKind, Lock); 35] = [
     (FaultKind::RedisTooFewReplicas, Lock::Redisson),
     (FaultKind::RestartDatabase, Lock::MysqlNamed),
     (FaultKind::FreezeDatabase, Lock::MysqlTable),
+    (FaultKind::FailOverDatabase(Replication::SemiSync), Lock::Redisson),
+    (FaultKind::FailOverDatabase(Replication::Async), Lock::Redisson),
     (FaultKind::Network(NetworkFault::Cut, Link::Redis), Lock::OwnerCheck),
     (FaultKind::Network(NetworkFault::Delay, Link::Redis), Lock::GetsetTimestamp),
     (FaultKind::Network(NetworkFault::Reset, Link::Redis), Lock::Multi),

@@ -1,5 +1,7 @@
 //! What a deployment must have before a fault can happen.
 
+use testbed::Replication;
+
 /// A link on which a fault can happen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Link {
@@ -25,6 +27,8 @@ pub struct FaultRequirements {
     pub clock: bool,
     /// Replicas that do not mind a Redis that evicts.
     pub eviction: bool,
+    /// A primary and a replica of the database that belong to the deployment alone.
+    pub replication: Option<Replication>,
     /// Ways, by [`Link`].
     pub(super) links: [bool; 4],
 }
@@ -35,6 +39,11 @@ impl FaultRequirements {
         let mut requirements = Self::default();
         requirements.links[link as usize] = true;
         requirements
+    }
+
+    /// Nothing but a primary and a replica, if that is said.
+    pub fn replicated(replication: Option<Replication>) -> Self {
+        Self { replication, ..Self::default() }
     }
 
     /// Whether that link must be proxied.
@@ -51,6 +60,7 @@ impl FaultRequirements {
             follower: self.follower || other.follower,
             clock: self.clock || other.clock,
             eviction: self.eviction || other.eviction,
+            replication: self.replication.or(other.replication),
             links,
         }
     }

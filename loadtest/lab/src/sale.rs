@@ -118,7 +118,7 @@ impl<'a> Sale<'a> {
 
     /// Units that are left, as the database says.
     pub(super) async fn left(&self) -> Result<i64> {
-        let mut reader = DatabaseReader::connect(self.deployment.database_url()).await?;
+        let mut reader = DatabaseReader::connect(&self.deployment.database_url()).await?;
         let reading = reader.read(&self.voucher.to_string(), self.trial.axes.guards).await?;
         Ok(reading.account.stock_left)
     }
@@ -180,7 +180,7 @@ impl<'a> Sale<'a> {
     /// outcome is unknown may still be at work, so these are [`SETTLE_PAUSE`] apart at least.
     async fn read(&self, quiet: bool) -> Result<(DatabaseReading, AuditResult)> {
         let (guards, id) = (self.trial.axes.guards, self.voucher.to_string());
-        let mut reader = DatabaseReader::connect(self.deployment.database_url()).await?;
+        let mut reader = DatabaseReader::connect(&self.deployment.database_url()).await?;
         let operator = Target::parse(self.deployment.operator_url())?;
         let mut operator = Connection::new(operator, CALL_DEADLINE);
         let mut last = reader.read(&id, guards).await?;

@@ -81,8 +81,7 @@ pub(super) fn of_cells(cells: &[CellReport]) -> Option<(Text, Doubt, &CellReport
 /// against the product. Too little load and a hazard that did not show speak against the
 /// measurement.
 fn doubt(cell: &CellReport) -> Doubt {
-    let breaks_more = cell.observed.oversells && !cell.predicted.oversells
-        || cell.observed.duplicates && !cell.predicted.duplicates;
+    let breaks_more = cell.observed.breaks_more_than(cell.predicted);
     let found = breaks_more || !cell.broken_rules.is_empty();
     if cell.died || cell.valid && found { Doubt::Product } else { Doubt::Measurement }
 }

@@ -56,6 +56,7 @@ pub fn title(report: &CellReport) -> Text {
 /// Which promises are broken.
 pub fn prediction(prediction: Prediction) -> Text {
     Text::of(match (prediction.oversells, prediction.duplicates) {
+        (false, false) if prediction.loses => "loses",
         (false, false) => "holds",
         (true, false) => "oversells",
         (false, true) => "duplicates",

@@ -119,8 +119,9 @@ fn cells_are_named_as_the_laboratory_names_them() {
 
 #[test]
 fn predictions_and_outcomes_are_called_as_everywhere() {
-    for (oversells, duplicates) in [(false, false), (false, true), (true, false), (true, true)] {
-        let one = Prediction { oversells, duplicates };
+    let duplicates = Prediction { duplicates: true, ..Prediction::HOLDS };
+    let (oversells, breaks) = (Prediction::OVERSELLS, Prediction::BREAKS);
+    for one in [Prediction::HOLDS, duplicates, oversells, breaks, Prediction::LOSES] {
         assert_eq!(prediction(one).to_string(), one.words());
     }
     for one in Outcome::ALL {

@@ -226,8 +226,7 @@ pub(super) fn footnote(cells: &[CellReport]) -> Option<String> {
 
 /// The last column: whether the cell shows what it should show.
 pub fn verdict(cell: &CellReport) -> (&'static str, Color) {
-    let breaks_more = cell.observed.oversells && !cell.predicted.oversells
-        || cell.observed.duplicates && !cell.predicted.duplicates;
+    let breaks_more = cell.observed.breaks_more_than(cell.predicted);
     if !cell.valid {
         ("INVALID", Color::Red)
     } else if cell.as_predicted {

@@ -2,6 +2,7 @@
 
 use loadtest_lab::fleet::{Fleet, JvmTuning, ReplicasOf};
 use loadtest_lab::lock::ExtraServers;
+use testbed::Replication;
 
 /// The cell whose answers are the plain ones.
 pub const PLAIN: &str = "constant";
@@ -29,6 +30,8 @@ pub struct Setup {
     pub wanted: usize,
     /// What the replicas are.
     pub fleet: Fleet,
+    /// When its database's primary answers a COMMIT, if it has a replica.
+    pub replication: Option<Replication>,
     /// The fewest seconds of its warm-up.
     pub warm_up: u64,
 }
@@ -44,6 +47,7 @@ const SINGLE: Setup = Setup {
     vouchers: 1,
     wanted: 1,
     fleet: Fleet::RUST,
+    replication: None,
     warm_up: 1,
 };
 const GROUPED: Setup = Setup { flags: &["--writer=grouped"], ..SINGLE };
@@ -123,12 +127,16 @@ const fn cell(name: &'static str, what: Measurement) -> Cell {
     Cell { name, what }
 }
 
+const fn replicated(replication: Replication) -> Setup {
+    Setup { replication: Some(replication), ..GROUPED }
+}
+
 const fn locked(flags: &'static [&'static str], needs: ExtraServers) -> Measurement {
     Measurement::Orders(Setup { flags, needs, ..SINGLE })
 }
 
 /// All cells; in this order they are measured within their part of a round.
-pub const CELLS: [Cell; 34] = [
+pub const CELLS: [Cell; 36] = [
     cell("bare:1", Measurement::Bare(1)),
     cell("bare:8", Measurement::Bare(8)),
     cell("bare:32", Measurement::Bare(32)),
@@ -139,6 +147,8 @@ pub const CELLS: [Cell; 34] = [
     cell("grouped:64 x3", Measurement::Orders(Setup { replicas: 3, ..GROUPED })),
     cell("grouped:192 x3", Measurement::Orders(Setup { connections: 192, replicas: 3, ..GROUPED })),
     cell("grouped:256 x3", Measurement::Orders(Setup { connections: 256, replicas: 3, ..GROUPED })),
+    cell("grouped, semi-sync", Measurement::Orders(replicated(Replication::SemiSync))),
+    cell("grouped, async", Measurement::Orders(replicated(Replication::Async))),
     cell("queued, admitted", Measurement::Admitted(QUEUED)),
     cell("queued, drained", Measurement::Drained(QUEUED)),
     cell("million orders", Measurement::Orders(Setup { filled: 1_000_000, ..GROUPED })),

@@ -116,7 +116,7 @@ impl Round<'_> {
 
     async fn drain(&self, seed: u64) -> Result<Sample> {
         let (warmed, others) = self.warm(seed).await?;
-        let reader = DatabaseReader::connect(self.deployment.database_url()).await?;
+        let reader = DatabaseReader::connect(&self.deployment.database_url()).await?;
         let lock = reader.lock_stock(self.vouchers[0]).await?;
         let seconds = (self.stage.seconds * BACKLOG_ROUNDS).min(MAX_BACKLOG_S);
         let QueueFill { figures, queued } = self.fill(seconds, others, seed).await?;
@@ -164,7 +164,7 @@ impl Round<'_> {
 
     /// Waits until `orders` orders are written; every reading of the stock meanwhile.
     async fn until_written(&self, orders: u64) -> Result<Vec<StockSample>> {
-        let mut reader = DatabaseReader::connect(self.deployment.database_url()).await?;
+        let mut reader = DatabaseReader::connect(&self.deployment.database_url()).await?;
         let (mut looks, all) = (Vec::new(), left_of(orders));
         let mut last = (Instant::now(), i64::MAX);
         loop {

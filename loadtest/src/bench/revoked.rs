@@ -28,7 +28,8 @@ const GAUGE: &str = "seckill_token_revocations ";
 /// Revokes the tokens of `users` users, at most 100,000, and waits until each replica knows it.
 pub(super) async fn revoke(deployment: &Deployment, users: u32) -> Result<()> {
     let failed = |error: sqlx::Error| Error::Setup(format!("tokens cannot be revoked: {error}"));
-    let mut database = MySqlConnection::connect(deployment.database_url()).await.map_err(failed)?;
+    let mut database =
+        MySqlConnection::connect(&deployment.database_url()).await.map_err(failed)?;
     sqlx::query(REVOKE_SQL).bind(users).execute(&mut database).await.map_err(failed)?;
     for replica in deployment.replicas() {
         let mut connection = Connection::new(Target::parse(replica.base_url())?, READ_DEADLINE);

@@ -76,7 +76,7 @@ const fn costing(most_plain: f64, row: Row) -> Row {
 }
 
 /// All rows. A new one needs a line here, and a cell in `cells.rs` unless there is one.
-pub const ROWS: [Row; 36] = [
+pub const ROWS: [Row; 38] = [
     costing(
         11.0,
         row("grouped-64", "grouped, orders/s", ("grouped:64", BARE), Some(at_least(2.5, 5.0))),
@@ -107,6 +107,13 @@ pub const ROWS: [Row; 36] = [
         ("grouped:256 x3", &["grouped:256"]),
         Some(at_least(0.8, 0.8)),
     ),
+    row(
+        "semi-sync",
+        "grouped, primary and semi-synchronous replica",
+        ("grouped, semi-sync", GATHERED),
+        None,
+    ),
+    row("async", "grouped, primary and asynchronous replica", ("grouped, async", GATHERED), None),
     // Each has as many as the one.
     row("replicas-each", "3 replicas, 192 connections", ("grouped:192 x3", GATHERED), None),
     costing(

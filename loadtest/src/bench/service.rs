@@ -13,6 +13,7 @@ use loadtest_judge::audit::DatabaseReader;
 use loadtest_judge::setting::Guards;
 use loadtest_lab::cluster::Cluster;
 use loadtest_lab::deployment::{Deployment, DeploymentSpec, WORKER_THREADS};
+use loadtest_lab::requirements::FaultRequirements;
 use loadtest_load::api::NewVoucher;
 use loadtest_load::arrival::Arrival;
 use loadtest_load::client::{Connection, Target};
@@ -139,13 +140,14 @@ impl Stage {
             fleet: setup.fleet,
             worker_threads: Some(worker_threads()),
             needs: setup.needs,
+            requirements: FaultRequirements::replicated(setup.replication),
             ..DeploymentSpec::default()
         };
         let deployment = self.cluster.deploy(spec).await?;
         if setup.filled > 0 {
             let server = (DATABASE, deployment.database().pid());
             let folder = self.cluster.folder();
-            let bare = BareTransaction::new(folder, deployment.database_url(), server)?;
+            let bare = BareTransaction::new(folder, &deployment.database_url(), server)?;
             bare.prepare(setup.filled).await?;
         }
         if setup.revoked > 0 {
@@ -228,7 +230,7 @@ impl Round<'_> {
     pub(super) async fn look_for(&self, orders: RangeInclusive<u64>, how: &str) -> Result<()> {
         let naive = self.setup.flags.contains(&"--guards=off");
         let guards = if naive { Guards::Off } else { Guards::On };
-        let mut reader = DatabaseReader::connect(self.deployment.database_url()).await?;
+        let mut reader = DatabaseReader::connect(&self.deployment.database_url()).await?;
         let mut rows = 0;
         for voucher in &self.vouchers[..self.setup.wanted] {
             rows += reader.read(&voucher.to_string(), guards).await?.rows.len() as u64;

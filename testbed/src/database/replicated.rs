@@ -3,9 +3,9 @@
 //! Every server starts read-only; the primary is made writable afterwards, so a server that comes
 //! back is never one. Each replica reaches its primary through a [`Proxy`], which can make it lag.
 //!
-//! Semi-synchronous: a COMMIT is answered when a replica has it in its relay log (`AFTER_SYNC`), and
-//! waits for a day if none has. After a failover that leaves no replica the new primary waits for
-//! none, until one [rejoins](ReplicatedDatabase::rejoin).
+//! Semi-synchronous: a COMMIT is answered when a replica has it in its relay log (`AFTER_SYNC`),
+//! and waits for a day if none has. After a failover that leaves no replica the new primary waits
+//! for none, until one [rejoins](ReplicatedDatabase::rejoin).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -27,7 +27,7 @@ const CATCH_UP_WITHIN: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(10);
 
 /// When a primary answers a COMMIT.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Replication {
     /// When a replica has it in its relay log.
     SemiSync,
@@ -56,8 +56,8 @@ impl Member {
         )
     }
 
-    /// Its part of the option file, besides that of every server with a log. `init-rpl-role` has a
-    /// primary that crashed forget what no replica has confirmed.
+    /// Renders the part of the option file for members. `init-rpl-role` has a primary that crashed
+    /// forget what no replica has confirmed.
     pub(super) fn render(&self) -> String {
         let confirms = match self.replication {
             Replication::SemiSync => "ON",

@@ -100,7 +100,8 @@ impl Files {
             init: file(".sql"),
             data: file(""),
             socket: file(".sock"),
-            temp: bed.temp_folder(),
+            // A server that starts removes the temporary tables of all who share its folder.
+            temp: bed.temp_folder().join(name),
         }
     }
 }

@@ -10,6 +10,7 @@ mod at_commit;
 mod carry_out;
 mod clients;
 mod database;
+mod database_failover;
 mod failover;
 mod failpoint;
 mod frozen_holder;
@@ -30,6 +31,7 @@ mod targeted;
 use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use testbed::Replication;
 
 pub use self::action::{ActionTarget, FaultAction, ProcessState};
 pub use self::carry_out::{ActionContext, heal_all};
@@ -98,6 +100,8 @@ pub enum FaultKind {
     RestartDatabase,
     /// The database stands still.
     FreezeDatabase,
+    /// The database fails over to a replica that lags.
+    FailOverDatabase(Replication),
     /// A link fails.
     Network(NetworkFault, Link),
     /// COMMIT is executed and its answer lost.
@@ -136,7 +140,7 @@ impl FaultKind {
     pub const CUT_REDIS: Self = Self::Network(NetworkFault::Cut, Link::Redis);
 
     /// All that any `seckill` can have, in the order of reports.
-    pub const ALL: [Self; 35] = [
+    pub const ALL: [Self; 37] = [
         Self::KillReplica,
         Self::FreezeReplica,
         Self::RollingRestart,
@@ -152,6 +156,8 @@ impl FaultKind {
         Self::RedisTooFewReplicas,
         Self::RestartDatabase,
         Self::FreezeDatabase,
+        Self::FailOverDatabase(Replication::SemiSync),
+        Self::FailOverDatabase(Replication::Async),
         Self::Network(NetworkFault::Cut, Link::Redis),
         Self::Network(NetworkFault::Delay, Link::Redis),
         Self::Network(NetworkFault::Reset, Link::Redis),
@@ -192,6 +198,8 @@ impl FaultKind {
             Self::RedisTooFewReplicas => "redis-too-few-replicas",
             Self::RestartDatabase => "database-restart",
             Self::FreezeDatabase => "database-freeze",
+            Self::FailOverDatabase(Replication::SemiSync) => "database-failover",
+            Self::FailOverDatabase(Replication::Async) => "database-failover-async",
             Self::Network(fault, link) => network::name(fault, link),
             Self::LoseCommit => "lose-commit",
             Self::LoseScript => "lose-script",
@@ -234,6 +242,7 @@ impl FaultKind {
             }
             Self::RestartDatabase => "the database is killed in the middle of commits",
             Self::FreezeDatabase => "the database stands still",
+            Self::FailOverDatabase(replication) => database_failover::description(replication),
             Self::Network(fault, link) => network::description(fault, link),
             Self::LoseCommit => "transactions are committed whose answers are lost",
             Self::LoseScript => {
@@ -279,6 +288,7 @@ impl FaultKind {
             Self::RedisClock => FaultRequirements { clock: true, ..own_redis },
             Self::FailOverRedis => FaultRequirements { follower: true, ..own_redis }
                 .and(FaultRequirements::link(Link::Redis)),
+            Self::FailOverDatabase(replication) => FaultRequirements::replicated(Some(replication)),
             Self::LoseCommit => FaultRequirements::link(Link::Database),
             Self::LoseScript => FaultRequirements::link(Link::Redis),
             Self::TwoAtOnce => {
@@ -315,6 +325,9 @@ impl FaultKind {
             Self::RedisTooFewReplicas => redis_refuses::want_replicas(context).await,
             Self::RestartDatabase => database::restart(context).await,
             Self::FreezeDatabase => database::freeze(context).await,
+            Self::FailOverDatabase(replication) => {
+                database_failover::fail_over(context, replication).await
+            }
             Self::Network(fault, link) => network::inject(context, fault, link).await,
             Self::LoseCommit => replies::lose_commit(context).await,
             Self::LoseScript => replies::lose_script(context).await,
@@ -361,34 +374,4 @@ fn no_witness(text: String) -> Error {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_fault_has_one_name_by_which_it_is_found() {
-        for kind in FaultKind::known() {
-            assert_eq!(FaultKind::named(kind.name()), Some(kind));
-        }
-        assert_eq!(FaultKind::named("none"), None);
-    }
-
-    #[test]
-    fn a_fault_of_a_link_needs_that_link_and_a_pair_what_both_need() {
-        let schedule = Schedule {
-            pair: [FaultKind::Network(NetworkFault::Cut, Link::Redis), FaultKind::LoseCommit],
-            ..Schedule::of(1, "a cell", 2)
-        };
-        let both = FaultKind::TwoAtOnce.requirements(&schedule);
-        assert!(both.has(Link::Redis) && both.has(Link::Database) && !both.has(Link::Replica));
-        for kind in FaultKind::ALL {
-            if let FaultKind::Network(_, link) = kind {
-                assert_eq!(
-                    kind.requirements(&schedule),
-                    FaultRequirements::link(link),
-                    "{}",
-                    kind.name()
-                );
-            }
-        }
-    }
-}
+mod tests;

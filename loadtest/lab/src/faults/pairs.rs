@@ -1,6 +1,8 @@
 //! Which two faults can happen at the same time: every pair of faults that can happen alone, unless
 //! one removes what the other acts on or is seen by. Each reason is written.
 
+use testbed::Replication;
+
 use super::{FaultKind, Link, Schedule, TargetedFault};
 use crate::cell_axes::PurchaseMode;
 use crate::lock::Lock;
@@ -38,6 +40,9 @@ fn either(one: FaultKind, other: FaultKind) -> Option<&'static str> {
     let (victim, way) = (one.stops_replica(), other.way());
     Some(match (one, other) {
         (F::TwoAtOnce, _) => "two at once would be three",
+        (F::FailOverDatabase(Replication::Async), _) => {
+            "it is predicted to lose orders, and two at once are predicted to lose none"
+        }
         (F::Targeted(_) | F::Failpoint, _) => {
             "it is made for one moment, which the other would move"
         }
@@ -103,7 +108,7 @@ impl FaultKind {
     }
 
     fn stops_database(self) -> bool {
-        matches!(self, Self::RestartDatabase | Self::FreezeDatabase)
+        matches!(self, Self::RestartDatabase | Self::FreezeDatabase | Self::FailOverDatabase(_))
     }
 
     /// The link that it happens on.

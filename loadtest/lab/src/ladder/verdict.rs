@@ -130,6 +130,7 @@ impl Breach {
             oversells: self.is_about(Rule::OrdersWithinStock),
             duplicates: self.is_about(Rule::OneOrderPerUser)
                 && !self.is_about(Rule::OrdersWithinStock),
+            loses: false,
         }
     }
 }
