@@ -31,8 +31,7 @@ const LONG_WAIT_MS: u64 = 20_000;
 pub(super) const FAULT_WORK_MS: u64 = 10;
 
 /// Why orders are lost.
-const LOST: &str = "the primary answers before its replica has the order, and the replica takes \
-    its place without it";
+const LOST: &str = "it had answered before its replica had the orders";
 
 /// A cell of the matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -139,9 +138,10 @@ impl CellSpec {
         let case = Case { family, scope, guards, replicas, scenario };
         let (prediction, because) =
             expectation(case).ok_or("the table says nothing about that lock, scope and number")?;
-        if self.fault == Some(FaultKind::FailOverDatabase(Replication::Async)) {
-            return Ok(Expectation { prediction: Prediction::LOSES, because: LOST.to_owned() });
-        }
+        let (prediction, because) = match self.fault {
+            Some(FaultKind::FailOverDatabase(Replication::Async)) => (Prediction::LOSES, LOST),
+            _ => (prediction, because),
+        };
         let because = match self.fault {
             Some(fault) if !scenario.is_frozen() => format!("{}; {because}", fault.description()),
             _ => because.to_owned(),

@@ -286,7 +286,7 @@ impl Deployment {
     /// Ends the deployment, drops its database and empties its Redis data. Its number can then be
     /// used again: queues are kept under the ids of vouchers, which restart at 1.
     pub async fn end_and_drop(self) -> Result<()> {
-        let (server, name, number) = (self.database().clone(), self.name.clone(), self.number);
+        let (server, name, number) = (self.database.clone(), self.name.clone(), self.number);
         let redis: Vec<Arc<Redis>> = self.redis.all().cloned().collect();
         self.end().await;
         blocking(move || {

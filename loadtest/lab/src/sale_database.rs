@@ -33,6 +33,14 @@ impl SaleDatabase {
         }
     }
 
+    /// Drops a database of the shared server. A primary and its replica end with the deployment.
+    pub(super) fn drop_database(&self, name: &str) -> testbed::Result<()> {
+        match self {
+            Self::Shared(server) => server.drop_database(name),
+            Self::Replicated(_) => Ok(()),
+        }
+    }
+
     /// The address for the service, password included: of all servers.
     pub(super) fn url(&self, name: &str) -> String {
         match self {

@@ -159,10 +159,10 @@ mod tests {
     #[test]
     fn a_lock_has_only_pairs_of_faults_that_it_can_have_and_all_of_them_are_drawn() {
         let of = [
-            (Lock::Redisson, PurchaseMode::Direct, 262),
-            (Lock::SetNx, PurchaseMode::Direct, 226),
-            (Lock::Zookeeper, PurchaseMode::Direct, 326),
-            (Lock::None, PurchaseMode::Queued, 262),
+            (Lock::Redisson, PurchaseMode::Direct, 283),
+            (Lock::SetNx, PurchaseMode::Direct, 245),
+            (Lock::Zookeeper, PurchaseMode::Direct, 349),
+            (Lock::None, PurchaseMode::Queued, 283),
         ];
         for (lock, mode, count) in of {
             let pairs: BTreeSet<_> = all(lock, mode).collect();
