@@ -20,6 +20,7 @@ use crate::programs::Programs;
 use crate::reaper::Reaper;
 use crate::redis::{Redis, RedisOptions};
 use crate::redis_cluster::RedisCluster;
+use crate::redis_sentinel::{RedisSentinel, SentinelOptions};
 use crate::replica::{Replica, ReplicaSpec};
 use crate::spawner::Spawner;
 use crate::zookeeper::{ZooKeeper, ZooKeeperOptions};
@@ -124,7 +125,7 @@ impl Bed {
     /// # Errors
     /// As [`Bed::redis`]; those that did start are stopped then.
     pub fn redis_many(&self, count: usize, options: RedisOptions) -> Result<Vec<Redis>> {
-        Redis::start_many(&self.inner, count, options)
+        Redis::start_alike(&self.inner, count, options, None)
     }
 
     /// Starts a Redis Cluster of `masters` masters, which have all slots, each with `replicas_each`
@@ -143,6 +144,14 @@ impl Bed {
     /// As [`Bed::redis_cluster`].
     pub fn redis_cluster_with_tls(&self, masters: u16) -> Result<RedisCluster> {
         RedisCluster::start_with_tls(&self.inner, masters)
+    }
+
+    /// Starts a Redis with two replicas, and three sentinels that watch them.
+    ///
+    /// # Errors
+    /// As [`Bed::redis`]; also if they do not come to know one another.
+    pub fn redis_sentinel(&self, options: SentinelOptions) -> Result<RedisSentinel> {
+        RedisSentinel::start(&self.inner, options)
     }
 
     /// Creates and starts a database server with no database and one user with all rights.

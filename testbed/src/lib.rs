@@ -40,10 +40,11 @@
 //!
 //! Modules in reading order: `bed` (the folder and its end), `bed_state` (what servers know of it),
 //! `spawner`, `reaper`, `process` (one server and what can be done to it), `probe` (readiness).
-//! One file per server follows: `redis`, `redis_cluster`, `database`, `zookeeper`,
-//! `zookeeper_ensemble`, `replica`, `haproxy`, `program`. `proxy` is a way on which things go
-//! wrong; `shim` a clock that can be set and a disk that can be stalled. Tools are `certificates`, `mysql_wire`, `zookeeper_wire`,
-//! `zookeeper_introducer`, `resp`, `programs`, `ports`, `logs` and `error`.
+//! One file per server follows: `redis`, `redis_cluster`, `redis_sentinel`, `database`,
+//! `zookeeper`, `zookeeper_ensemble`, `replica`, `haproxy`, `program`. `proxy` is a way on which
+//! things go wrong; `shim` a clock that can be set and a disk that can be stalled. Tools are
+//! `certificates`, `mysql_wire`, `zookeeper_wire`, `zookeeper_introducer`, `resp`, `programs`,
+//! `ports`, `logs` and `error`.
 
 #![warn(missing_debug_implementations, clippy::must_use_candidate)]
 
@@ -65,6 +66,7 @@ mod proxy;
 mod reaper;
 mod redis;
 mod redis_cluster;
+mod redis_sentinel;
 mod replica;
 mod resp;
 mod shim;
@@ -85,6 +87,7 @@ pub use program::Program;
 pub use proxy::{Action, Command, Counts, Direction, MessageDrop, Proxy, Rule, Times};
 pub use redis::{Redis, RedisMaster, RedisOptions};
 pub use redis_cluster::RedisCluster;
+pub use redis_sentinel::{RedisSentinel, Sentinel, SentinelOptions};
 pub use replica::{Replica, ReplicaSpec};
 pub use zookeeper::{ZooKeeper, ZooKeeperOptions};
 pub use zookeeper_ensemble::ZooKeeperEnsemble;

@@ -101,7 +101,7 @@ struct Plan<'a> {
 /// What several servers have in common.
 #[derive(Clone, Debug)]
 pub(crate) struct RedisCredentials {
-    /// That of the default user.
+    /// That of all users.
     pub(crate) password: String,
     /// Of those that listen for TLS.
     pub(crate) certificates: Option<Certificates>,
@@ -109,37 +109,18 @@ pub(crate) struct RedisCredentials {
 
 impl Redis {
     pub(crate) fn start(bed: &Arc<BedState>, options: RedisOptions) -> Result<Self> {
-        let plan = Plan {
-            bed,
-            program: bed.programs.redis_server(&bed.path(REDIS_SERVER))?,
-            options,
-            alike: None,
-        };
+        let plan = Plan::new(bed, options, None)?;
         start_on_free_port(|| plan.start())
     }
 
-    /// Starts several at a time.
-    pub(crate) fn start_many(
-        bed: &Arc<BedState>,
-        count: usize,
-        options: RedisOptions,
-    ) -> Result<Vec<Self>> {
-        Self::start_alike(bed, count, options, None)
-    }
-
-    /// Starts `count` servers with common credentials.
+    /// Starts `count` servers at the same time, with common credentials if there are any.
     pub(crate) fn start_alike(
         bed: &Arc<BedState>,
         count: usize,
         options: RedisOptions,
         alike: Option<RedisCredentials>,
     ) -> Result<Vec<Self>> {
-        let plan = Plan {
-            bed,
-            program: bed.programs.redis_server(&bed.path(REDIS_SERVER))?,
-            options,
-            alike,
-        };
+        let plan = Plan::new(bed, options, alike)?;
         let start = || start_on_free_port(|| plan.start());
         thread::scope(|scope| {
             let starts: Vec<_> = (0..count).map(|_| scope.spawn(start)).collect();
@@ -181,6 +162,11 @@ impl Redis {
     /// Where it listens for TLS, if the options ask for that.
     pub(crate) fn tls_addr(&self) -> Option<SocketAddr> {
         self.access.tls.as_ref().map(|tls| tls.address)
+    }
+
+    /// Where replicas and sentinels find it: for TLS, if it listens for that.
+    pub(crate) fn replication_addr(&self) -> SocketAddr {
+        self.tls_addr().unwrap_or(self.access.address)
     }
 
     /// Where it listens.
@@ -250,7 +236,16 @@ impl Redis {
     }
 }
 
-impl Plan<'_> {
+impl<'a> Plan<'a> {
+    fn new(
+        bed: &'a Arc<BedState>,
+        options: RedisOptions,
+        alike: Option<RedisCredentials>,
+    ) -> Result<Self> {
+        let program = bed.programs.redis_server(&bed.path(REDIS_SERVER))?;
+        Ok(Self { bed, program, options, alike })
+    }
+
     fn start(&self) -> Result<Redis> {
         let (bed, options) = (self.bed, &self.options);
         let name = bed.unique_name("redis");
@@ -294,12 +289,13 @@ impl Access {
         options: &RedisOptions,
         alike: Option<RedisCredentials>,
     ) -> Result<Self> {
+        let of_user = alike.as_ref().map_or_else(secret, |alike| alike.password.clone());
         let (password, certificates) = match alike {
             Some(RedisCredentials { password, certificates }) => (password, certificates),
             None => (secret(), None),
         };
         let address = ports::free_address()?;
-        let user = options.user.as_ref().map(|user| (user.clone(), secret()));
+        let user = options.user.as_ref().map(|user| (user.clone(), of_user));
         let socket = bed.path(&format!("{name}.sock"));
         let database = options.database;
         let (login, query) = match &user {

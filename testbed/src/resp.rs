@@ -4,7 +4,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// A connection that has logged in as the default user.
+/// A connection.
 #[derive(Debug)]
 pub(crate) struct RespConnection {
     stream: BufReader<TcpStream>,
@@ -28,13 +28,18 @@ impl RespConnection {
         password: &str,
         limit: Duration,
     ) -> Result<Self, Failure> {
+        let mut connection = Self::connect(address, limit)?;
+        connection.command(&["AUTH", password])?;
+        Ok(connection)
+    }
+
+    /// Connects only.
+    pub(crate) fn connect(address: SocketAddr, limit: Duration) -> Result<Self, Failure> {
         let stream = TcpStream::connect_timeout(&address, limit)?;
         stream.set_read_timeout(Some(limit))?;
         stream.set_write_timeout(Some(limit))?;
         stream.set_nodelay(true)?;
-        let mut connection = Self { stream: BufReader::new(stream) };
-        connection.command(&["AUTH", password])?;
-        Ok(connection)
+        Ok(Self { stream: BufReader::new(stream) })
     }
 
     /// Sends a command and returns its answer as `redis-cli` writes it into a pipe: nothing for

@@ -43,6 +43,7 @@ mod replicas;
 mod report;
 mod rights;
 mod security;
+mod sentinel;
 mod several_vouchers;
 mod stuck;
 mod support;

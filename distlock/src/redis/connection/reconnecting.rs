@@ -53,6 +53,8 @@ struct ReconnectingState {
     name: Arc<str>,
     client: Client,
     config: ConnectionManagerConfig,
+    /// Whether the server has to be a master.
+    is_master: bool,
     current: Mutex<CurrentConnection>,
     batcher: CommandBatcher,
     answers: ResponseTracker,
@@ -109,10 +111,24 @@ impl ReconnectingConnection {
         config: ConnectionManagerConfig,
     ) -> RedisResult<Self> {
         let manager = ConnectionManager::new_lazy_with_config(client.clone(), config.clone())?;
-        Ok(Self::with(client, config, manager))
+        Ok(Self::with(client, config, manager, false))
     }
 
-    fn with(client: Client, config: ConnectionManagerConfig, manager: ConnectionManager) -> Self {
+    /// Connects now, to what has to be a master; so does each connection that replaces this one.
+    pub(super) async fn connect_to_master(
+        client: Client,
+        config: ConnectionManagerConfig,
+    ) -> RedisResult<Self> {
+        let manager = connect(client.clone(), config.clone(), true).await?;
+        Ok(Self::with(client, config, manager, true))
+    }
+
+    fn with(
+        client: Client,
+        config: ConnectionManagerConfig,
+        manager: ConnectionManager,
+        is_master: bool,
+    ) -> Self {
         let now = Instant::now();
         let current = CurrentConnection {
             manager,
@@ -125,7 +141,9 @@ impl ReconnectingConnection {
         };
         let (current, batcher) = (Mutex::new(current), CommandBatcher::default());
         let (name, answers) = ("".into(), ResponseTracker::default());
-        Self(Arc::new(ReconnectingState { name, client, config, current, batcher, answers }))
+        let state =
+            ReconnectingState { name, client, config, is_master, current, batcher, answers };
+        Self(Arc::new(state))
     }
 
     pub(super) fn name(&self) -> &Arc<str> {
@@ -247,10 +265,11 @@ impl ReconnectingState {
     fn start_probe(shared: &Arc<Self>) {
         let probing = ProbeGuard(Arc::downgrade(shared));
         let (client, config) = (shared.client.clone(), shared.config.clone());
+        let is_master = shared.is_master;
         // Without a runtime nothing could have been sent.
         let Ok(runtime) = Handle::try_current() else { return };
         runtime.spawn(async move {
-            let found = timeout(PROBE_TIMEOUT, connect(client, config)).await;
+            let found = timeout(PROBE_TIMEOUT, connect(client, config, is_master)).await;
             if let (Ok(Ok(manager)), Some(shared)) = (found, probing.0.upgrade()) {
                 tracing::warn!("Redis connection silent; replaced");
                 // Dropped here, with the lock released: its socket closes with its last command.
@@ -282,9 +301,14 @@ impl CurrentConnection {
 async fn connect(
     client: Client,
     config: ConnectionManagerConfig,
+    is_master: bool,
 ) -> RedisResult<ConnectionManager> {
     let mut manager = ConnectionManager::new_with_config(client, config).await?;
-    super::ping(&mut manager).await?;
+    if is_master {
+        super::check_role(&mut manager).await?;
+    } else {
+        super::ping(&mut manager).await?;
+    }
     Ok(manager)
 }
 

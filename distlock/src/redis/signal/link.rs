@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use redis::aio::MultiplexedConnection;
 use redis::{
-    AsyncConnectionConfig, Client, ErrorKind, ProtocolVersion, PushInfo, PushKind, RedisError,
-    RedisResult, ServerErrorKind, Value,
+    AsyncConnectionConfig, ErrorKind, ProtocolVersion, PushInfo, PushKind, RedisError, RedisResult,
+    ServerErrorKind, Value,
 };
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -85,10 +85,9 @@ impl MessageConnection {
             .set_connection_timeout(Some(RESPONSE_TIMEOUT))
             .set_response_timeout(Some(RESPONSE_TIMEOUT))
             .set_push_sender(push);
-        let info = inner.connection.client_of(&inner.server)?.get_connection_info().clone();
-        let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
-        let client = Client::open(info.set_redis_settings(settings))?;
-        let connection = client.get_multiplexed_async_connection_with_config(&config).await?;
+        let protocol = Some(ProtocolVersion::RESP3);
+        let connection = inner.connection.connect_to(&inner.server, protocol, &config).await;
+        let connection = connection.inspect_err(|failure| inner.connection.seen(failure))?;
         Ok(Self { connection, ended })
     }
 
@@ -109,6 +108,7 @@ impl MessageConnection {
             tokio::select! {
                 () = inner.changed.notified() => {}
                 () = self.ended.notified() => return Err(ended()),
+                () = inner.connection.replaced(&inner.server) => return Err(ended()),
                 () = sleep_until(work.next.map_or(ping_at, |next| next.min(ping_at))) => {}
             }
             let now = Instant::now();
@@ -163,13 +163,13 @@ impl MessageConnection {
 }
 
 impl ServerLine {
-    /// On a cluster: finds out which channels another server has.
+    /// On a cluster, and by sentinels: finds out which channels another server has.
     async fn find_channels(&self) {
-        if !self.connection.is_cluster() {
+        if !self.connection.has_homes() {
             return;
         }
         if let Err(error) = self.connection.refresh().await {
-            tracing::debug!(%error, "cluster map unavailable; channels stay where they were");
+            tracing::debug!(%error, "no map of the servers; channels stay where they were");
         }
         let is_elsewhere = |name: &str| self.connection.known_name(name) != self.server;
         self.table().moved(is_elsewhere);

@@ -1,0 +1,90 @@
+//! A failover is followed by holders, waiters and newcomers.
+
+use std::time::{Duration, Instant};
+
+use distlock::Release;
+use testbed::{RedisOptions, SentinelOptions};
+
+use crate::group::{Group, Loss, grants, soon};
+use crate::support::redisson::{Service, channel, kept};
+use crate::support::{at_once, eventually, fresh_name, patient};
+
+/// Renewed every 2 s.
+const LEASE: Duration = Duration::from_secs(6);
+/// A waiter that gets no message looks again after this.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn holder_waiter_and_newcomer_follow_a_failover_within_two_seconds() {
+    for loss in [Loss::Killed, Loss::Frozen, Loss::Replaced] {
+        let group = Group::start();
+        let (holder, waiter) = (group.process().await, group.process().await);
+        let (name, bystander) = (fresh_name(), group.process().await);
+        let channel = channel(&name);
+        let held = holder.locks.lock(&name, &kept(Duration::ZERO, LEASE)).await.expect("the lock");
+        eventually("both replicas have it", async || {
+            [1, 2].into_iter().all(|replica| group.has(replica, &name))
+        })
+        .await;
+        let waiting = tokio::spawn(async move {
+            let guard = waiter.locks.lock(&name, &patient()).await.expect("the lock");
+            (guard, Instant::now())
+        });
+        eventually("it waits", async || group.subscribers(0, &channel) == 1).await;
+        let (master, promoted) = group.lose_master(loss);
+        soon("commands follow", promoted, async || grants(&group, &bystander, master).await).await;
+        soon("messages follow", promoted, async || group.subscribers(master, &channel) == 1).await;
+        println!("{loss:?}: followed {:?} after the promotion", promoted.elapsed());
+        // Longer than a lease: the hold is renewed at the new master.
+        tokio::time::sleep(LEASE + POLL_INTERVAL / 2).await;
+        assert!(!held.is_lost() && !waiting.is_finished(), "{loss:?}: two have it");
+        let released = Instant::now();
+        assert_eq!(held.release().await.expect("a release"), Release::Released, "{loss:?}");
+        let (guard, taken) = waiting.await.expect("no panic");
+        let took = taken.saturating_duration_since(released);
+        assert!(took < POLL_INTERVAL / 2, "{loss:?}: it was not woken, but looked after {took:?}");
+        assert_eq!(guard.release().await.expect("a release"), Release::Released, "{loss:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failover_forgets_what_no_replica_has_and_nothing_that_all_confirmed() {
+    let group = Group::start();
+    let (first, second, confirmed) =
+        (group.process().await, group.process().await, group.confirmed().await);
+    // The replicas get nothing more.
+    for replica in [1, 2] {
+        group.ask(replica, &["CONFIG", "SET", "masterauth", "wrong"]);
+    }
+    group.ask(0, &["CLIENT", "KILL", "TYPE", "replica"]);
+    let (name, other) = (fresh_name(), fresh_name());
+    let refused = confirmed.locks.lock(&other, &at_once()).await;
+    assert!(refused.is_err(), "no replica can confirm it");
+    let held = first.locks.lock(&name, &kept(Duration::ZERO, LEASE)).await.expect("the lock");
+    let (master, promoted) = group.lose_master(Loss::Killed);
+    let mut again = None;
+    soon("it is granted again", promoted, async || {
+        again = second.locks.lock(&name, &at_once()).await.ok();
+        again.is_some()
+    })
+    .await;
+    assert!(group.has(master, &name) && !held.validity().has_ended(), "two hold it for a time");
+    eventually("the first one learns it", async || held.is_lost()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sentinels_with_a_password_and_with_tls_are_asked() {
+    let guarded = Group::with(SentinelOptions { guarded: true, ..SentinelOptions::default() });
+    assert!(grants(&guarded, &guarded.process().await, 0).await);
+    let redis = RedisOptions { tls: true, ..RedisOptions::default() };
+    let group = Group::with(SentinelOptions { redis, guarded: true });
+    let ca = std::fs::read(group.sentinel.nodes()[0].ca_path().expect("TLS")).expect("a file");
+    let url = group.sentinel.url();
+    let address = distlock::RedisAddress { url: &url, ca: Some(&ca) };
+    let config = redis::aio::ConnectionManagerConfig::new();
+    let connection = distlock::RedisConnection::connect(address, config).await;
+    let service = Service::on(distlock::RedisServer::new(connection.expect("a connection")));
+    assert!(grants(&group, &service, 0).await);
+    let (master, promoted) = group.lose_master(Loss::Killed);
+    soon("commands follow", promoted, async || grants(&group, &service, master).await).await;
+}

@@ -1,0 +1,7 @@
+//! Tests on a real Redis with replicas and sentinels.
+
+mod failover;
+mod former_master;
+mod group;
+#[path = "../support/mod.rs"]
+mod support;

@@ -1,0 +1,91 @@
+//! A service whose Redis has replicas, and sentinels that make one of them the master.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use testbed::{RedisOptions, RedisSentinel, Replica, SentinelOptions};
+
+use crate::breakable::blocking;
+use crate::caller::Caller;
+use crate::crowd::{Books, Crowd, Fate, buy_at};
+use crate::fleet::{SECKILL, start_together};
+use crate::replicas::spec;
+use crate::support::{Place, least_rights, servers, token};
+use seckill::domain::Role;
+
+const STOCK: u32 = 5000;
+/// How soon after the promotion a replica sells: its connections follow within 2 s, and it looks
+/// three times a second whether Redis is there.
+const SELLS_WITHIN: Duration = Duration::from_secs(3);
+
+async fn group() -> RedisSentinel {
+    let redis = RedisOptions {
+        user: Some("seckill".to_owned()),
+        rights: Some(least_rights() + " +role"),
+        ..RedisOptions::default()
+    };
+    let options = SentinelOptions { redis, guarded: false };
+    let starting = tokio::task::spawn_blocking(move || servers().bed.redis_sentinel(options));
+    starting.await.expect("no panic").expect("Redis is installed")
+}
+
+/// Waits until the replica sells again.
+async fn until_sold(replica: &Replica, voucher: &str, users: &mut u64) -> Instant {
+    let began = Instant::now();
+    loop {
+        *users += 1;
+        let one = buy_at(&replica.base_url(), voucher, *users).await;
+        if let Fate::Bought(_) = one.fate() {
+            return Instant::now();
+        }
+        assert!(began.elapsed() < Duration::from_secs(20), "it never sells: {}", one.words());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sale_goes_on_after_a_failover_and_the_old_masters_return_and_its_audit_is_good() {
+    let group = group().await;
+    let place = tokio::task::spawn_blocking(Place::fresh).await.expect("a place");
+    let place = Place { redis_url: group.url(), ..place };
+    let named = |name| spec(&place, name, &["--lock", "redisson", "--drain-delay-ms", "0"]);
+    let replicas = blocking(|| Ok(start_together(["sentinel-1", "sentinel-2"].map(named))));
+    let voucher = Caller::new(&replicas[0].base_url()).voucher(STOCK).await;
+    let crowds: Vec<_> =
+        replicas.iter().map(|replica| Crowd::start(&replica.base_url(), &voucher, 2)).collect();
+    let all_sell = async |more| {
+        for crowd in &crowds {
+            crowd.until_bought(more).await;
+        }
+    };
+    all_sell(10).await;
+    blocking(|| group.nodes()[0].kill());
+    let (_, promoted) = blocking(|| group.await_promotion(0));
+    let mut users = 100;
+    for replica in &replicas {
+        let sold = until_sold(replica, &voucher, &mut users).await;
+        let after = sold.saturating_duration_since(promoted);
+        assert!(after < SELLS_WITHIN, "{} sold {after:?} after the promotion", replica.name());
+    }
+    all_sell(10).await;
+    blocking(|| group.nodes()[0].restart());
+    all_sell(10).await;
+    blocking(|| group.await_demotion(0));
+    all_sell(10).await;
+    let mut tries = Vec::new();
+    for crowd in crowds {
+        tries.extend(crowd.end().await);
+    }
+    let books = Books::read(&place.database_url, &voucher).await;
+    books.bear_out(&tries);
+    books.add_up_to(STOCK.into());
+    let path = format!("/api/admin/vouchers/{voucher}/audit");
+    let audit = Caller::new(&replicas[1].base_url()).get(&path, &token(1, Role::Admin)).await;
+    assert_eq!(audit.expect(200)["consistent"], true);
+    // The command finds the new master as well.
+    let line = ["lock", "run", "--kind", "lua-release", "--name", "a", "--", "/bin/echo", "in"];
+    let mut command = Command::new(SECKILL);
+    command.args(line).env_clear().env("REDIS_URL", group.url().replace("seckill:", ":"));
+    let output = command.output().expect("the program");
+    assert_eq!(output.stdout, b"in\n", "{output:?}");
+}
