@@ -128,8 +128,9 @@ impl LockServers {
         for url in self.independent() {
             check_redis(url)?;
             let address = RedisAddress::from(url.expose());
-            if address.is_cluster() && kind.server_counts().is_some() {
-                return Err(format!("the lock {kind} needs independent servers, not a cluster"));
+            if (address.is_cluster() || address.is_sentinel()) && kind.server_counts().is_some() {
+                let instead = "not a cluster or sentinels";
+                return Err(format!("the lock {kind} needs independent servers, {instead}"));
             }
             let place = address.place().unwrap_or_default();
             if places.contains(&place) {
@@ -206,7 +207,8 @@ pub struct LockAddresses {
     #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
     pub database_url: Option<Address>,
     /// Address of Redis: `redis://user:password@host:6379/0`, `rediss://` (TLS) or `redis+unix://`;
-    /// of a Redis Cluster `redis+cluster://user:password@host:6379,host:6379`
+    /// of a Redis Cluster `redis+cluster://user:password@host:6379,host:6379`; of Redis Sentinel
+    /// `redis+sentinel://user:password@host:26379,host:26379/service/0`
     #[arg(long, env = "REDIS_URL", hide_env_values = true)]
     pub redis_url: Option<Address>,
     /// The servers of other kinds.

@@ -45,7 +45,7 @@ pub struct SentinelOptions {
 /// dead. All servers have the same password.
 #[derive(Debug)]
 pub struct RedisSentinel {
-    nodes: Vec<Redis>,
+    nodes: Vec<Arc<Redis>>,
     sentinels: Vec<Sentinel>,
     login: String,
     database: u8,
@@ -75,11 +75,15 @@ impl RedisSentinel {
         if tls {
             redis.extra.push("tls-replication yes".into());
         }
-        let mut nodes = Redis::start_alike(bed, 1, redis.clone(), Some(alike.clone()))?;
+        let start = |redis, count| -> Result<Vec<_>> {
+            let nodes = Redis::start_alike(bed, count, redis, Some(alike.clone()))?;
+            Ok(nodes.into_iter().map(Arc::new).collect())
+        };
+        let mut nodes = start(redis.clone(), 1)?;
         let mut master = nodes[0].as_master();
         master.addr = nodes[0].replication_addr();
         redis.replica_of = Some(master.clone());
-        nodes.extend(Redis::start_alike(bed, REPLICAS, redis, Some(alike.clone()))?);
+        nodes.extend(start(redis, REPLICAS)?);
         let plan = SentinelPlan { bed, master: master.addr, credentials: alike, guarded };
         let sentinels: Result<Vec<_>> =
             (0..SENTINELS).map(|_| start_on_free_port(|| plan.start())).collect();
@@ -102,7 +106,7 @@ impl RedisSentinel {
 
     /// The servers with the data. The first one was the master at the start.
     #[must_use]
-    pub fn nodes(&self) -> &[Redis] {
+    pub fn nodes(&self) -> &[Arc<Redis>] {
         &self.nodes
     }
 
@@ -116,7 +120,7 @@ impl RedisSentinel {
     #[must_use]
     pub fn master(&self) -> Option<usize> {
         let masters: Vec<_> = self.sentinels.iter().map(Sentinel::master).collect();
-        let is_named = |node: &Redis| {
+        let is_named = |node: &Arc<Redis>| {
             let address = Some(node.replication_addr());
             masters.iter().filter(|master| **master == address).count() >= QUORUM
         };
@@ -140,7 +144,7 @@ impl RedisSentinel {
         let mut promoted = None;
         self.agree("a replica is promoted", |group| {
             let masters: Vec<_> = group.sentinels.iter().filter_map(Sentinel::master).collect();
-            let is_master = |(at, node): &(usize, &Redis)| {
+            let is_master = |(at, node): &(usize, &Arc<Redis>)| {
                 *at != former && masters.contains(&node.replication_addr()) && is_master(node)
             };
             promoted = group.nodes.iter().enumerate().find(is_master).map(|(at, _)| at);

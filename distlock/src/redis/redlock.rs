@@ -67,8 +67,9 @@ impl Redlock {
         if LockKind::Redlock.server_counts().is_some_and(|fit| !fit.contains(&servers.len())) {
             return Err(LockError::Unsupported("3 or 5 independent Redis servers"));
         }
-        if servers.iter().any(|server| server.connection().is_cluster()) {
-            return Err(LockError::Unsupported("independent Redis servers, not a Redis Cluster"));
+        if servers.iter().any(|server| server.connection().has_homes()) {
+            let needed = "independent Redis servers, not a Redis Cluster or sentinels";
+            return Err(LockError::Unsupported(needed));
         }
         let connections = servers.iter().map(RedisServer::connection).collect();
         Ok(Self::over(connections, Duration::ZERO))

@@ -52,6 +52,8 @@ async fn a_failover_forgets_what_no_replica_has_and_nothing_that_all_confirmed()
     let group = Group::start();
     let (first, second, confirmed) =
         (group.process().await, group.process().await, group.confirmed().await);
+    let survivor = fresh_name();
+    let kept_lock = confirmed.locks.lock(&survivor, &at_once()).await.expect("the lock");
     // The replicas get nothing more.
     for replica in [1, 2] {
         group.ask(replica, &["CONFIG", "SET", "masterauth", "wrong"]);
@@ -68,6 +70,8 @@ async fn a_failover_forgets_what_no_replica_has_and_nothing_that_all_confirmed()
         again.is_some()
     })
     .await;
+    assert!(second.locks.lock(&survivor, &at_once()).await.is_err(), "it was confirmed");
+    assert!(group.has(master, &survivor) && !kept_lock.is_lost());
     assert!(group.has(master, &name) && !held.validity().has_ended(), "two hold it for a time");
     eventually("the first one learns it", async || held.is_lost()).await;
 }

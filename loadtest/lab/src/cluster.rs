@@ -12,7 +12,8 @@ use std::sync::{Arc, OnceLock};
 use loadtest_measure::error::{Error, Result};
 use loadtest_measure::machine::{service_version, version_of, zookeeper_version};
 use testbed::{
-    Bed, Database, Flavor, Proxy, Redis, RedisMaster, RedisOptions, ZooKeeper, ZooKeeperOptions,
+    Bed, Database, Flavor, Proxy, Redis, RedisMaster, RedisOptions, RedisSentinel, SentinelOptions,
+    ZooKeeper, ZooKeeperOptions,
 };
 use uuid::Uuid;
 
@@ -50,6 +51,8 @@ pub(super) struct RedisServers {
     pub(super) independent: Vec<Arc<Redis>>,
     /// A replica of the main one, and the proxied link on which it replicates.
     pub(super) follower: Option<Arc<(Redis, testbed::Proxy)>>,
+    /// What the main one was the first master of.
+    pub(super) sentinel: Option<Arc<RedisSentinel>>,
 }
 
 /// The `seckill` program: the one named, or the one beside this program.
@@ -231,10 +234,10 @@ impl RedisServers {
         let (for_main, for_independent, for_follower) = (bed.clone(), bed.clone(), bed.clone());
         let (main_options, follower_options) = (options.clone(), options.clone());
         let (main, independent) = tokio::join!(
-            blocking(move || for_main.redis(main_options)),
+            blocking(move || start_main(&for_main, main_options, requirements.sentinel)),
             blocking(move || for_independent.redis_many(count, options)),
         );
-        let main = Arc::new(main?);
+        let (main, sentinel) = main?;
         let follower = if requirements.follower {
             let master = main.clone();
             let start_follower = move || start_follower(&for_follower, &master, follower_options);
@@ -243,7 +246,7 @@ impl RedisServers {
             None
         };
         let independent = independent?.into_iter().map(Arc::new).collect();
-        Ok(Self { main, independent, follower })
+        Ok(Self { main, independent, follower, sentinel })
     }
 
     /// The addresses of that logical database of each, through these proxies if there are any,
@@ -251,7 +254,9 @@ impl RedisServers {
     pub(super) fn urls(&self, number: u16, proxies: &[Proxy]) -> Vec<(String, String)> {
         let mut urls = Vec::new();
         for (index, server) in self.all().enumerate() {
-            let url = format!("{}/{number}", server.url().trim_end_matches("/0"));
+            let sentinel = self.sentinel.as_ref().filter(|_| index == 0);
+            let url = sentinel.map_or_else(|| server.url().to_owned(), |group| group.url());
+            let url = format!("{}/{number}", url.trim_end_matches("/0"));
             let proxy = proxies.get(index);
             let through = |proxy: &Proxy| proxy.instead_of(server.addr(), &url);
             urls.push(proxy.map_or_else(|| url.clone(), through));
@@ -268,6 +273,20 @@ impl RedisServers {
     pub(super) fn all(&self) -> impl Iterator<Item = &Arc<Redis>> {
         std::iter::once(&self.main).chain(&self.independent)
     }
+}
+
+/// The main Redis: alone, or the master of a group with sentinels.
+fn start_main(
+    bed: &Bed,
+    options: RedisOptions,
+    has_sentinels: bool,
+) -> testbed::Result<(Arc<Redis>, Option<Arc<RedisSentinel>>)> {
+    if !has_sentinels {
+        return Ok((Arc::new(bed.redis(options)?), None));
+    }
+    let options = SentinelOptions { redis: options, guarded: false };
+    let group = Arc::new(bed.redis_sentinel(options)?);
+    Ok((group.nodes()[0].clone(), Some(group)))
 }
 
 /// A replica whose way to its master can be cut, and that takes the master's password as well, so

@@ -10,8 +10,8 @@ use loadtest_load::tokens;
 use loadtest_load::tokens::User;
 use loadtest_measure::error::{Error, Result};
 use testbed::{
-    Database, Haproxy, HaproxyOptions, Proxy, Redis, Replica, ReplicaSpec, ReplicatedDatabase,
-    ZooKeeper,
+    Database, Haproxy, HaproxyOptions, Proxy, Redis, RedisSentinel, Replica, ReplicaSpec,
+    ReplicatedDatabase, ZooKeeper,
 };
 
 use crate::cluster::{Cluster, RedisServers, blocking};
@@ -210,6 +210,11 @@ impl Deployment {
     /// The replica that a failover promotes, with the link on which it replicates.
     pub fn follower(&self) -> Option<(&Redis, &Proxy)> {
         self.redis.follower.as_ref().map(|follower| (&follower.0, &follower.1))
+    }
+
+    /// The group with sentinels that its main Redis is in.
+    pub fn sentinel(&self) -> Option<&Arc<RedisSentinel>> {
+        self.redis.sentinel.as_ref()
     }
 
     /// The main Redis, on which order numbers are drawn.

@@ -7,7 +7,7 @@ use testbed::Replication;
 
 use crate::cell_axes::{CellAxes, PurchaseMode};
 use crate::cell_spec::CellSpec;
-use crate::faults::{FaultKind, Link, NetworkFault};
+use crate::faults::{FaultKind, Link, NetworkFault, SentinelFault};
 use crate::injected_bugs::DEFAULT_SEEDS;
 use crate::lock::Lock;
 use crate::matrix_axes::{Axes, NotGenerated};
@@ -86,6 +86,8 @@ const SMOKE_FAULTS: [(FaultKind, Lock); 37] = [
     (FaultKind::EvictRedis, Lock::ReadWrite),
     (FaultKind::FreezeRedis, Lock::SetNx),
     (FaultKind::FailOverRedis, Lock::Redisson),
+    (FaultKind::Sentinel(SentinelFault::MasterLost), Lock::Redisson),
+    (FaultKind::Sentinel(SentinelFault::OldMasterReturns), Lock::Redisson),
     (FaultKind::RedisClock, Lock::SetnxExpire),
     (FaultKind::PauseRedis, Lock::Redisson),
     (FaultKind::BusyRedis, Lock::Redisson),

@@ -23,6 +23,8 @@ pub struct FaultRequirements {
     pub own_redis: bool,
     /// A replica of the main one.
     pub follower: bool,
+    /// Two replicas of the main one, and sentinels by which replicas of the service find it.
+    pub sentinel: bool,
     /// A clock of it that can be set.
     pub clock: bool,
     /// Replicas that do not mind a Redis that evicts.
@@ -58,6 +60,7 @@ impl FaultRequirements {
         Self {
             own_redis: self.own_redis || other.own_redis,
             follower: self.follower || other.follower,
+            sentinel: self.sentinel || other.sentinel,
             clock: self.clock || other.clock,
             eviction: self.eviction || other.eviction,
             replication: self.replication.or(other.replication),

@@ -174,7 +174,11 @@ fn bad_usage_is_reported_before_a_port_is_bound_and_a_server_is_asked() {
         (redlock("http://:hush-3@127.0.0.1:1/0"), "--redlock-urls is not usable: "),
         (
             redlock("redis+cluster://:hush-3@127.0.0.1:1"),
-            "needs independent servers, not a cluster",
+            "needs independent servers, not a cluster or sentinels",
+        ),
+        (
+            redlock("redis+sentinel://:hush-3@127.0.0.1:1/shop"),
+            "needs independent servers, not a cluster or sentinels",
         ),
     ];
     for (flags, why) in cases {
@@ -248,10 +252,11 @@ fn an_address_that_can_be_none_is_bad_usage_for_a_command_under_a_lock_too() {
         run(&[&["lock", "run", "--name", "a"], flags, &command].concat(), &[])
     };
     let (redis, two) = ("redis://127.0.0.1:1/0", "redis://127.0.0.1:1/0,redis://127.0.0.1:2/0");
-    let cases: [(&[&str], &str); 7] = [
+    let cases: [(&[&str], &str); 8] = [
         (&["--redis-url", "nonsense"], "--redis-url is not usable: "),
         (&["--redis-url", "http://:hush@127.0.0.1:1/0"], "--redis-url is not usable: "),
         (&["--redis-url", "redis+cluster://127.0.0.1:1/3"], "has the database 0 only"),
+        (&["--redis-url", "redis+sentinel://:hush@127.0.0.1:1"], "names the service: "),
         (&["--kind", "mysql-table", "--database-url", "nonsense"], "must begin with mysql://"),
         (
             &["--token", "--redis-url", redis, "--database-url", "mysql://u:p@h:port/d"],

@@ -152,27 +152,28 @@ pub(super) fn no_master(why: impl Into<String>) -> RedisError {
 mod tests {
     use super::*;
 
-    fn claim_of(port: u16, epoch: u64) -> RedisResult<MasterClaim> {
-        Ok(MasterClaim { host: "one".into(), port, epoch })
-    }
-
-    fn nothing() -> RedisResult<MasterClaim> {
-        Err(no_master("cut off"))
+    /// What sentinels answer, by port and epoch, and how many do not.
+    fn answers(claims: &[(u16, u64)], silent: usize) -> Vec<RedisResult<MasterClaim>> {
+        let claim = |(port, epoch): &(u16, u64)| {
+            Ok(MasterClaim { host: "one".into(), port: *port, epoch: *epoch })
+        };
+        let silent = (0..silent).map(|_| Err(no_master("cut off")));
+        claims.iter().map(claim).chain(silent).collect()
     }
 
     #[test]
     fn the_newest_claim_of_a_majority_counts() {
-        let newer = choose(vec![claim_of(1, 3), claim_of(2, 4), claim_of(1, 3)], 3).unwrap();
+        let newer = choose(answers(&[(1, 3), (2, 4), (1, 3)], 0), 3).unwrap();
         assert_eq!((newer.port, newer.epoch), (2, 4));
-        assert_eq!(choose(vec![claim_of(1, 3), claim_of(1, 3), nothing()], 3).unwrap().port, 1);
-        let cut_off = choose(vec![claim_of(1, 3), nothing(), nothing()], 0).unwrap_err();
+        assert_eq!(choose(answers(&[(1, 3), (1, 3)], 1), 3).unwrap().port, 1);
+        let cut_off = choose(answers(&[(1, 3)], 2), 0).unwrap_err();
         assert!(cut_off.to_string().contains("1 of 3 sentinels name the master"), "{cut_off}");
-        assert!(choose(vec![claim_of(1, 3), nothing()], 0).is_err(), "half is no majority");
+        assert!(choose(answers(&[(1, 3)], 1), 0).is_err(), "half is no majority");
     }
 
     #[test]
     fn an_earlier_master_is_named_by_all_sentinels_or_not_believed() {
-        assert!(choose(vec![claim_of(1, 3), claim_of(1, 3), nothing()], 4).is_err());
-        assert_eq!(choose(vec![claim_of(1, 0), claim_of(1, 0)], 4).unwrap().epoch, 0);
+        assert!(choose(answers(&[(1, 3), (1, 3)], 1), 4).is_err());
+        assert_eq!(choose(answers(&[(1, 0), (1, 0)], 0), 4).unwrap().epoch, 0);
     }
 }

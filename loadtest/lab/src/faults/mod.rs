@@ -24,6 +24,7 @@ mod redis_refuses;
 mod replicas;
 mod replies;
 mod schedule;
+mod sentinel;
 mod several;
 mod stock;
 mod targeted;
@@ -39,6 +40,7 @@ pub use self::clients::{AbortPoint, AbortedClient, AbortingClients};
 pub use self::frozen_holder::{ContenderAction, freeze_the_holder};
 pub use self::replies::{slow_down_commits, slow_down_some_writes};
 pub use self::schedule::Schedule;
+pub use self::sentinel::SentinelFault;
 pub use self::stock::StockAdmin;
 pub use self::targeted::TargetedFault;
 use loadtest_measure::error::{Error, Result};
@@ -88,6 +90,8 @@ pub enum FaultKind {
     FreezeRedis,
     /// Redis fails over to a replica that lags.
     FailOverRedis,
+    /// Sentinels make another Redis the master.
+    Sentinel(SentinelFault),
     /// The clock of Redis jumps.
     RedisClock,
     /// Redis delays all writes for longer than the lease.
@@ -150,6 +154,8 @@ impl FaultKind {
         Self::EvictRedis,
         Self::FreezeRedis,
         Self::FailOverRedis,
+        Self::Sentinel(SentinelFault::MasterLost),
+        Self::Sentinel(SentinelFault::OldMasterReturns),
         Self::RedisClock,
         Self::PauseRedis,
         Self::BusyRedis,
@@ -192,6 +198,7 @@ impl FaultKind {
             Self::EvictRedis => "redis-evict",
             Self::FreezeRedis => "redis-freeze",
             Self::FailOverRedis => "redis-failover",
+            Self::Sentinel(fault) => fault.name(),
             Self::RedisClock => "redis-clock",
             Self::PauseRedis => "redis-pause",
             Self::BusyRedis => "redis-busy",
@@ -232,6 +239,7 @@ impl FaultKind {
             Self::EvictRedis => "Redis evicts keys, and locks are keys like others",
             Self::FreezeRedis => "Redis stands still while leases run on",
             Self::FailOverRedis => "Redis fails over to a replica that has not received the locks",
+            Self::Sentinel(fault) => fault.description(),
             Self::RedisClock => "the clock by which Redis ends leases jumps",
             Self::PauseRedis => "Redis lets all writes wait while leases run on",
             Self::BusyRedis => {
@@ -285,6 +293,7 @@ impl FaultKind {
             | Self::BusyRedis
             | Self::RedisTooFewReplicas => own_redis,
             Self::EvictRedis => FaultRequirements { eviction: true, ..own_redis },
+            Self::Sentinel(_) => FaultRequirements { sentinel: true, ..own_redis },
             Self::RedisClock => FaultRequirements { clock: true, ..own_redis },
             Self::FailOverRedis => FaultRequirements { follower: true, ..own_redis }
                 .and(FaultRequirements::link(Link::Redis)),
@@ -319,6 +328,7 @@ impl FaultKind {
             Self::EvictRedis => redis::evict(context).await,
             Self::FreezeRedis => redis::freeze(context).await,
             Self::FailOverRedis => failover::fail_over(context.deployment, context.lock).await,
+            Self::Sentinel(fault) => fault.inject(context).await,
             Self::RedisClock => redis::jump_clock(context).await,
             Self::PauseRedis => redis_refuses::pause(context).await,
             Self::BusyRedis => redis_refuses::keep_busy(context).await,
