@@ -37,9 +37,9 @@ pub struct Serve {
     #[command(flatten)]
     pub database: Database,
     /// Address of Redis: `redis://user:password@host:6379/0`, `rediss://` (TLS) or
-    /// `redis+unix:///path?user=user&pass=password&db=0`; of a Redis Cluster (7 or later) some
-    /// nodes, `redis+cluster://user:password@host:6379,host:6379` or `rediss+cluster://`; of Redis
-    /// Sentinel all sentinels and the service,
+    /// `redis+unix:///path?user=user&pass=password&db=0`. Of a Redis Cluster (7 or later) some
+    /// nodes: `redis+cluster://user:password@host:6379,host:6379` or `rediss+cluster://`. Of Redis
+    /// Sentinel all sentinels and the service:
     /// `redis+sentinel://user:password@host:26379,host:26379/service/0` or `rediss+sentinel://`
     #[arg(long, env = "REDIS_URL", hide_env_values = true)]
     pub redis_url: Address,

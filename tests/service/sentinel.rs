@@ -44,7 +44,7 @@ async fn until_sold(replica: &Replica, voucher: &str, users: &mut u64) -> Instan
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sale_goes_on_after_a_failover_and_the_old_masters_return_and_its_audit_is_good() {
+async fn replicas_sell_after_a_failover_and_a_restart_of_the_former_master() {
     let group = group().await;
     let place = tokio::task::spawn_blocking(Place::fresh).await.expect("a place");
     let place = Place { redis_url: group.url(), ..place };

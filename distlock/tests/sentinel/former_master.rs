@@ -9,7 +9,7 @@ use crate::support::redisson::Service;
 use crate::support::{at_once, connect_with, fresh_name, patient};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_old_master_that_comes_back_is_asked_nothing() {
+async fn a_restarted_former_master_is_sent_no_scripts() {
     let group = Group::start();
     let known = group.process().await;
     let (master, promoted) = group.lose_master(Loss::Killed);

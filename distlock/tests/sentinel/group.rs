@@ -81,7 +81,7 @@ impl Group {
     }
 }
 
-/// Whether a lock that nobody has is granted, by that node.
+/// Whether a lock that is free is granted, by that node.
 pub(crate) async fn grants(group: &Group, service: &Service, node: usize) -> bool {
     let name = fresh_name();
     let Ok(guard) = service.locks.lock(&name, &at_once()).await else { return false };

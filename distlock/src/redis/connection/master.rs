@@ -76,10 +76,15 @@ impl Term {
     }
 
     fn seen(&self, failure: &RedisError) {
-        if failure.kind() == READ_ONLY || failure.is_connection_dropped() {
+        if ends_term(failure) {
             self.ended.cancel();
         }
     }
+}
+
+/// Whether a server that failed so is to be used only after the sentinels were asked again.
+fn ends_term(failure: &RedisError) -> bool {
+    failure.kind() == READ_ONLY || failure.is_connection_dropped()
 }
 
 impl Master {
@@ -247,5 +252,20 @@ async fn watch(master: Weak<Master>) {
             tracing::debug!(%error, "sentinels name no master that answers");
         }
         *failed = failure.map(|failure| (Instant::now(), failure));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_term_ends_by_what_its_server_says_or_a_lost_connection_only() {
+        let of = |kind| RedisError::from(std::io::Error::from(kind));
+        assert!(ends_term(&of(std::io::ErrorKind::ConnectionReset)));
+        assert!(ends_term(&of(std::io::ErrorKind::ConnectionRefused)));
+        assert!(ends_term(&RedisError::from((READ_ONLY, "a replica"))));
+        assert!(!ends_term(&of(std::io::ErrorKind::TimedOut)), "the sentinels judge that");
+        assert!(!ends_term(&no_master("it was another one's")), "nothing was sent to this one");
     }
 }

@@ -1,10 +1,10 @@
 //! Which server is the master of a service, as its sentinels say.
 //!
 //! How it works: all sentinels of the address are asked at once. More than half of them have to
-//! answer, so a sentinel that is cut off with an old master names it to nobody. Of their answers
-//! the one with the highest configuration epoch counts: the sentinels elect one of them for each
-//! epoch, and the others learn from it up to 2 s later. An epoch that was seen is not left for a
-//! lower one, unless every sentinel says so (they were set up anew).
+//! answer, so a sentinel that is cut off with an old master is not believed. The answer with the
+//! highest configuration epoch counts: the sentinels elect one of them for each epoch, and the
+//! others learn from it up to 2 s later. An epoch that was seen is not left for a lower one, unless
+//! every sentinel says so (they were set up anew).
 //!
 //! `redis::sentinel` believes the first sentinel that answers, and ignores epochs.
 //!
@@ -20,7 +20,9 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, RedisError, RedisResult, Value, from_redis_value};
+use redis::{
+    AsyncConnectionConfig, Client, ErrorKind, RedisError, RedisResult, Value, from_redis_value,
+};
 use tokio::time::timeout;
 
 /// How long a sentinel may take to answer, connection included.
@@ -49,7 +51,7 @@ pub(super) struct MasterClaim {
 }
 
 impl Sentinels {
-    /// Asks nobody yet. Of each sentinel a client without a login, and one with it.
+    /// Sends nothing yet. Of each sentinel a client without a login, and one with it.
     pub(super) fn new(service: String, clients: Vec<[Client; 2]>) -> Self {
         let sentinel = |clients| Sentinel { clients, connection: Mutex::default() };
         let links = clients.into_iter().map(sentinel).collect();
@@ -145,7 +147,7 @@ fn choose(answers: Vec<RedisResult<MasterClaim>>, known_epoch: u64) -> RedisResu
 
 /// Nothing was sent to a master: none is known.
 pub(super) fn no_master(why: impl Into<String>) -> RedisError {
-    std::io::Error::new(std::io::ErrorKind::ConnectionRefused, why.into()).into()
+    (ErrorKind::MasterNameNotFoundBySentinel, "no master", why.into()).into()
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use crate::cluster::blocking;
 pub enum SentinelFault {
     /// It dies or stands still, and a replica is promoted.
     MasterLost,
-    /// It comes back after that, and takes itself for the master.
+    /// It returns after that, and claims to be the master.
     OldMasterReturns,
 }
 
@@ -31,7 +31,7 @@ impl SentinelFault {
         match self {
             Self::MasterLost => "the master of Redis is lost, and sentinels promote a replica",
             Self::OldMasterReturns => {
-                "the old master of Redis comes back after a failover and takes itself for the master"
+                "the old master of Redis returns after a failover and claims to be the master"
             }
         }
     }
@@ -42,7 +42,7 @@ impl SentinelFault {
         let Some(group) = context.deployment.sentinel().cloned() else {
             return Err(no_witness("there are no sentinels".to_owned()));
         };
-        let is_killed = context.schedule.variation % 2 == 0;
+        let is_killed = context.schedule.variation.is_multiple_of(2);
         let (old, lost) = (group.nodes()[0].clone(), if is_killed { "killed" } else { "frozen" });
         let promoted = fail_over(group.clone(), old.clone(), is_killed).await?;
         let text = format!("the master was {lost}, and the sentinels name {promoted}");
@@ -51,15 +51,15 @@ impl SentinelFault {
         }
         let role = blocking(move || {
             if is_killed {
-                old.restart()?
+                old.restart()?;
             } else {
-                old.thaw()?
+                old.thaw()?;
             }
             old.command(&["ROLE"])
         })
         .await?;
         let role = role.lines().next().unwrap_or_default().to_owned();
-        witness(role == "master", format!("{text}; it came back and said that it is a {role}"))
+        witness(role == "master", format!("{text}; it returned and said that it is a {role}"))
     }
 }
 
@@ -68,9 +68,9 @@ async fn fail_over(group: Arc<RedisSentinel>, old: Arc<Redis>, is_killed: bool) 
     let (asked, name) = (group.clone(), |node: usize| group.nodes()[node].name().to_owned());
     let (promoted, _) = blocking(move || {
         if is_killed {
-            old.kill()?
+            old.kill()?;
         } else {
-            old.freeze()?
+            old.freeze()?;
         }
         asked.await_promotion(0)
     })
