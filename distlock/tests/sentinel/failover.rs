@@ -9,8 +9,8 @@ use crate::group::{Group, Loss, grants, soon};
 use crate::support::redisson::{Service, channel, kept};
 use crate::support::{at_once, eventually, fresh_name, patient};
 
-/// Renewed every 2 s.
-const LEASE: Duration = Duration::from_secs(6);
+/// Longer than a failover whose first election fails; renewed every 5 s.
+const LEASE: Duration = Duration::from_secs(15);
 /// A waiter that gets no message looks again after this.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -26,8 +26,9 @@ async fn holder_waiter_and_newcomer_follow_a_failover_within_two_seconds() {
             [1, 2].into_iter().all(|replica| group.has(replica, &name))
         })
         .await;
+        let awaited = name.clone();
         let waiting = tokio::spawn(async move {
-            let guard = waiter.locks.lock(&name, &patient()).await.expect("the lock");
+            let guard = waiter.locks.lock(&awaited, &patient()).await.expect("the lock");
             (guard, Instant::now())
         });
         eventually("it waits", async || group.subscribers(0, &channel) == 1).await;
@@ -35,8 +36,9 @@ async fn holder_waiter_and_newcomer_follow_a_failover_within_two_seconds() {
         soon("commands follow", promoted, async || grants(&group, &bystander, master).await).await;
         soon("messages follow", promoted, async || group.subscribers(master, &channel) == 1).await;
         println!("{loss:?}: followed {:?} after the promotion", promoted.elapsed());
-        // Longer than a lease: the hold is renewed at the new master.
-        tokio::time::sleep(LEASE + POLL_INTERVAL / 2).await;
+        let ms_left = || group.ask(master, &["PTTL", name.as_str()]).parse().unwrap_or(0_u64);
+        let before = ms_left();
+        eventually("the hold is renewed there", async || ms_left() > before).await;
         assert!(!held.is_lost() && !waiting.is_finished(), "{loss:?}: two have it");
         let released = Instant::now();
         assert_eq!(held.release().await.expect("a release"), Release::Released, "{loss:?}");
