@@ -34,7 +34,7 @@ async fn until_sold(replica: &Replica, voucher: &str, users: &mut u64) -> Instan
     let began = Instant::now();
     loop {
         *users += 1;
-        let one = buy_at(&replica.base_url(), voucher, *users).await;
+        let one = buy_at(replica.base_url(), voucher, *users).await;
         if let Fate::Bought(_) = one.fate() {
             return Instant::now();
         }
@@ -50,8 +50,8 @@ async fn replicas_sell_after_a_failover_and_a_restart_of_the_former_master() {
     let place = Place { redis_url: group.url(), ..place };
     let named = |name| spec(&place, name, &["--lock", "redisson", "--drain-delay-ms", "0"]);
     let replicas = blocking(|| Ok(start_together(["sentinel-1", "sentinel-2"].map(named))));
-    let voucher = Caller::new(&replicas[0].base_url()).voucher(STOCK).await;
-    let crowd = Crowd::start(&replicas[0].base_url(), &voucher, 4);
+    let voucher = Caller::new(replicas[0].base_url()).voucher(STOCK).await;
+    let crowd = Crowd::start(replicas[0].base_url(), &voucher, 4);
     crowd.until_bought(10).await;
     blocking(|| group.nodes()[0].kill());
     let (_, promoted) = blocking(|| group.await_promotion(0));
@@ -71,7 +71,7 @@ async fn replicas_sell_after_a_failover_and_a_restart_of_the_former_master() {
     books.bear_out(&tries);
     books.add_up_to(STOCK.into());
     let path = format!("/api/admin/vouchers/{voucher}/audit");
-    let audit = Caller::new(&replicas[1].base_url()).get(&path, &token(1, Role::Admin)).await;
+    let audit = Caller::new(replicas[1].base_url()).get(&path, &token(1, Role::Admin)).await;
     assert_eq!(audit.expect(200)["consistent"], true);
     // The command finds the new master as well.
     let line = ["lock", "run", "--kind", "lua-release", "--name", "a", "--", "/bin/echo", "in"];

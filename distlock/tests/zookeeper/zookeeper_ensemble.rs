@@ -150,9 +150,11 @@ async fn a_leader_that_has_not_noticed_its_isolation_renews_no_hold() {
     ensemble.silence(leader);
     // The others forget their leader at once, as after a failure of their power.
     tokio::task::block_in_place(|| {
-        others.map(|other| other.kill().expect("killed"));
         thread::scope(|scope| {
-            others.map(|other| scope.spawn(|| other.restart().expect("a majority")));
+            for other in others {
+                other.kill().expect("killed");
+                scope.spawn(|| other.restart().expect("a majority"));
+            }
         });
     });
     let heir = tokio::spawn(after_the_election(outside.clone(), name.clone()));

@@ -195,7 +195,7 @@ impl Cluster {
             Some(replication) => SaleDatabase::replicated(&self.bed, replication).await?,
             None => SaleDatabase::Shared(self.database.clone()),
         };
-        Deployment::start(self, spec, (redis, database), zookeeper).await
+        Box::pin(Deployment::start(self, spec, (redis, database), zookeeper)).await
     }
 
     /// Has the shared servers running again, whatever a cell that failed has left them as.

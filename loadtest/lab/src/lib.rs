@@ -43,6 +43,7 @@ pub mod metrics;
 pub mod oversell_moment;
 pub mod predict;
 pub mod presets;
+mod replica_starter;
 pub mod requirements;
 pub mod results;
 mod resume_state;

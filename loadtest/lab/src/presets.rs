@@ -76,7 +76,7 @@ const STORY_BUGS: [&str; 3] = ["release-before-commit", "no-stock-condition", "l
 
 /// For each fault the lock under which the smoke run has it: all locks but one have a turn, and the
 /// last one, `none`, has its cell without a fault.
-const SMOKE_FAULTS: [(FaultKind, Lock); 37] = [
+const SMOKE_FAULTS: [(FaultKind, Lock); 39] = [
     (FaultKind::KillReplica, Lock::Redisson),
     (FaultKind::FreezeReplica, Lock::LuaRelease),
     (FaultKind::RollingRestart, Lock::Redisson),

@@ -144,7 +144,7 @@ impl FaultKind {
     pub const CUT_REDIS: Self = Self::Network(NetworkFault::Cut, Link::Redis);
 
     /// All that any `seckill` can have, in the order of reports.
-    pub const ALL: [Self; 37] = [
+    pub const ALL: [Self; 39] = [
         Self::KillReplica,
         Self::FreezeReplica,
         Self::RollingRestart,
