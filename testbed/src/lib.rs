@@ -44,7 +44,7 @@
 //! `zookeeper`, `zookeeper_ensemble`, `replica`, `haproxy`, `program`. `proxy` is a way on which
 //! things go wrong; `shim` a clock that can be set and a disk that can be stalled. Tools are
 //! `certificates`, `mysql_wire`, `zookeeper_wire`, `zookeeper_introducer`, `resp`, `programs`,
-//! `ports`, `logs` and `error`.
+//! `ports`, `stopwatch`, `logs` and `error`.
 
 #![warn(missing_debug_implementations, clippy::must_use_candidate)]
 
@@ -72,6 +72,7 @@ mod resp;
 mod shim;
 mod slot;
 mod spawner;
+mod stopwatch;
 mod zookeeper;
 mod zookeeper_ensemble;
 mod zookeeper_introducer;
@@ -89,5 +90,6 @@ pub use redis::{Redis, RedisMaster, RedisOptions};
 pub use redis_cluster::RedisCluster;
 pub use redis_sentinel::{RedisSentinel, Sentinel, SentinelOptions};
 pub use replica::{Replica, ReplicaSpec};
+pub use stopwatch::Stopwatch;
 pub use zookeeper::{ZooKeeper, ZooKeeperOptions};
 pub use zookeeper_ensemble::ZooKeeperEnsemble;

@@ -15,6 +15,7 @@ use crate::process::{Process, ProcessSpec, start_on_free_port};
 use crate::programs::REDIS_SERVER;
 use crate::redis::{Redis, RedisCredentials, RedisOptions, secret};
 use crate::resp::{Failure, RespConnection};
+use crate::stopwatch::Stopwatch;
 
 /// What the sentinels call the service.
 const SERVICE: &str = "shop";
@@ -136,11 +137,11 @@ impl RedisSentinel {
     }
 
     /// Waits until a sentinel names another master than `former`, which says so too. Which one, and
-    /// when.
+    /// a watch that began then.
     ///
     /// # Errors
     /// If there is none within 30 seconds.
-    pub fn await_promotion(&self, former: usize) -> Result<(usize, Instant)> {
+    pub fn await_promotion(&self, former: usize) -> Result<(usize, Stopwatch)> {
         let mut promoted = None;
         self.agree("a replica is promoted", |group| {
             let masters: Vec<_> = group.sentinels.iter().filter_map(Sentinel::master).collect();
@@ -150,7 +151,7 @@ impl RedisSentinel {
             promoted = group.nodes.iter().enumerate().find(is_master).map(|(at, _)| at);
             Ok(promoted.is_some())
         })?;
-        Ok((promoted.unwrap_or_default(), Instant::now()))
+        Ok((promoted.unwrap_or_default(), Stopwatch::start()))
     }
 
     /// Waits until a node replicates the master, as an old master does some time after its return.

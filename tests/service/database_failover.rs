@@ -10,7 +10,7 @@
 use std::time::{Duration, Instant};
 
 use sqlx::{Connection, MySqlConnection};
-use testbed::{Direction, ReplicatedDatabase, Replication};
+use testbed::{Direction, ReplicatedDatabase, Replication, Stopwatch};
 use tokio::task::block_in_place;
 use tokio::time::{sleep, timeout};
 
@@ -66,7 +66,7 @@ impl Sale {
     /// Promotes the replica; how long it then takes until a purchase succeeds.
     async fn fail_over(&mut self) -> Duration {
         block_in_place(|| self.group.fail_over().map(drop)).expect("the replica is promoted");
-        let promoted = Instant::now();
+        let promoted = Stopwatch::start();
         loop {
             self.next_user += 1;
             let one = buy_at(&self.service.url, &self.voucher, self.next_user).await;

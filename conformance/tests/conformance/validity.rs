@@ -12,7 +12,7 @@ use std::time::Duration;
 use conformance::clock::between;
 use conformance::protocol::{AcquiredLock, Cause, LockRequest, Setup, ValidityReport};
 use conformance::{Contender, fresh_name};
-use distlock::HoldKind;
+use distlock::{HoldKind, LockKind};
 use testbed::{Direction, Proxy};
 
 use crate::arena::{Arena, Check, LONG, await_busy, eventually, of_ending, of_renewed, patiently};
@@ -62,10 +62,15 @@ fn make_late(ways: &[Proxy], by: Duration) {
     }
 }
 
-/// What a lease is worth to its holder, from the sending on.
-fn worth_ns(lease: Duration) -> u64 {
+/// What a lease is worth to its holder, from the sending on, in each kind that the lock lives as.
+/// Three quarters of a session of `zookeeper` are believed in.
+fn worths_ns(arena: &Arena, lease: Duration) -> impl Iterator<Item = u64> {
     let lease_ns = u64::try_from(lease.as_nanos()).expect("a minute");
-    lease_ns - lease_ns / 100 - 2_000_000
+    arena.lives_as().into_iter().map(move |kind| {
+        let quarters = if kind == LockKind::Zookeeper { 3 } else { 4 };
+        let believed_ns = lease_ns / 4 * quarters;
+        believed_ns - believed_ns / 100 - 2_000_000
+    })
 }
 
 fn delay_ns() -> u64 {
@@ -74,10 +79,15 @@ fn delay_ns() -> u64 {
 
 /// A look at the validity of a hold of which nothing is known that was sent less than [`DELAY`]
 /// ago.
-fn look(holder: &Contender, held: &AcquiredLock, lease: Duration) -> ValidityReport {
+fn look(
+    (arena, holder): (&Arena, &Contender),
+    held: &AcquiredLock,
+    lease: Duration,
+) -> ValidityReport {
+    let worth_ns = worths_ns(arena, lease).max().expect("a kind");
     let believed = holder.validity(held.handle);
     let until_ns = believed.until_ns.expect("an end");
-    let latest_ns = believed.looked_ns - delay_ns() + worth_ns(lease) + CLOCK_NS;
+    let latest_ns = believed.looked_ns - delay_ns() + worth_ns + CLOCK_NS;
     let too_long = between(latest_ns, until_ns);
     assert!(until_ns <= latest_ns, "believed in for {too_long:?} too long: {believed:?} {held:?}");
     believed
@@ -85,9 +95,10 @@ fn look(holder: &Contender, held: &AcquiredLock, lease: Duration) -> ValidityRep
 
 /// Checks the validity right after an acquisition, whose first request was sent after it was asked
 /// for.
-fn look_at_first(holder: &Contender, held: &AcquiredLock) {
-    let believed = look(holder, held, LEASE);
-    let earliest_ns = held.asked_ns + worth_ns(LEASE) - CLOCK_NS;
+fn look_at_first((arena, holder): (&Arena, &Contender), held: &AcquiredLock) {
+    let believed = look((arena, holder), held, LEASE);
+    let worth_ns = worths_ns(arena, LEASE).min().expect("a kind");
+    let earliest_ns = held.asked_ns + worth_ns - CLOCK_NS;
     let until_ns = believed.until_ns.expect("an end");
     let too_short = between(until_ns, earliest_ns);
     assert!(until_ns >= earliest_ns, "believed in for {too_short:?} too short: {held:?}");
@@ -102,7 +113,7 @@ fn an_acquisition_is_answered_late(arena: &Arena) {
     for late in ways.chunks(at_a_time) {
         make_late(late, DELAY);
         let at_once = holder.insist(&LockRequest::new(&fresh_name(), LEASE));
-        look_at_first(&holder, &at_once);
+        look_at_first((arena, &holder), &at_once);
 
         let name = fresh_name();
         let others = other.lock(&patiently(&name)).expect("the lock is free");
@@ -112,7 +123,7 @@ fn an_acquisition_is_answered_late(arena: &Arena) {
         // If it was lost meanwhile, it is free as well.
         let _outcome = other.release(others.handle);
         let waited = waiting.wait().expect("it is free");
-        look_at_first(&holder, &waited);
+        look_at_first((arena, &holder), &waited);
         make_late(late, Duration::ZERO);
     }
 }
@@ -121,12 +132,12 @@ fn renewals_are_answered_late(arena: &Arena) {
     let (ways, holder) = by_ways(arena, RENEWED);
     make_late(&ways, DELAY);
     let held = holder.insist(&LockRequest::new(&fresh_name(), RENEWED));
-    let mut until_ns = look(&holder, &held, RENEWED).until_ns;
+    let mut until_ns = look((arena, &holder), &held, RENEWED).until_ns;
     // The second one follows a renewal that was answered late.
     for _ in 0..2 {
         eventually("it is renewed", || {
             let before_ns = until_ns;
-            until_ns = look(&holder, &held, RENEWED).until_ns;
+            until_ns = look((arena, &holder), &held, RENEWED).until_ns;
             until_ns > before_ns
         });
     }

@@ -209,9 +209,14 @@ impl ZooKeeperSession {
         if *lock(&self.confirmed) >= since {
             return Ok(());
         }
-        match self.commit(until, change_nothing).await {
-            Ok(()) | Err(RequestError::Refused(_)) => Ok(()),
-            Err(failure) => Err(failure),
+        loop {
+            match self.commit(until, change_nothing).await {
+                Ok(()) | Err(RequestError::Refused(_)) => return Ok(()),
+                Err(RequestError::Unanswered(_)) if Instant::now() < until => {
+                    sleep(RETRY_PAUSE).await;
+                }
+                Err(failure) => return Err(failure),
+            }
         }
     }
 

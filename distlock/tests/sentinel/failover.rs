@@ -1,9 +1,9 @@
 //! A failover is followed by holders, waiters and newcomers.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use distlock::Release;
-use testbed::{RedisOptions, SentinelOptions};
+use testbed::{RedisOptions, SentinelOptions, Stopwatch};
 
 use crate::group::{Group, Loss, grants, soon};
 use crate::support::redisson::{Service, channel, kept};
@@ -28,8 +28,7 @@ async fn holder_waiter_and_newcomer_follow_a_failover_within_two_seconds() {
         .await;
         let awaited = name.clone();
         let waiting = tokio::spawn(async move {
-            let guard = waiter.locks.lock(&awaited, &patient()).await.expect("the lock");
-            (guard, Instant::now())
+            waiter.locks.lock(&awaited, &patient()).await.expect("the lock")
         });
         eventually("it waits", async || group.subscribers(0, &channel) == 1).await;
         let (master, promoted) = group.lose_master(loss);
@@ -40,10 +39,10 @@ async fn holder_waiter_and_newcomer_follow_a_failover_within_two_seconds() {
         let before = ms_left();
         eventually("the hold is renewed there", async || ms_left() > before).await;
         assert!(!held.is_lost() && !waiting.is_finished(), "{loss:?}: two have it");
-        let released = Instant::now();
+        let released = Stopwatch::start();
         assert_eq!(held.release().await.expect("a release"), Release::Released, "{loss:?}");
-        let (guard, taken) = waiting.await.expect("no panic");
-        let took = taken.saturating_duration_since(released);
+        let guard = waiting.await.expect("no panic");
+        let took = released.elapsed();
         assert!(took < POLL_INTERVAL / 2, "{loss:?}: it was not woken, but looked after {took:?}");
         assert_eq!(guard.release().await.expect("a release"), Release::Released, "{loss:?}");
     }
@@ -88,9 +87,9 @@ async fn sentinels_with_a_password_and_with_tls_are_asked() {
     let url = group.sentinel.url();
     let address = distlock::RedisAddress { url: &url, ca: Some(&ca) };
     let config = redis::aio::ConnectionManagerConfig::new();
-    let connection = distlock::RedisConnection::connect(address, config).await;
-    let service = Service::on(distlock::RedisServer::new(connection.expect("a connection")));
-    assert!(grants(&group, &service, 0).await);
+    let connection = distlock::RedisConnection::connect_lazily(address, config);
+    let service = Service::on(distlock::RedisServer::new(connection.expect("an address")));
+    eventually("a lock is granted", async || grants(&group, &service, 0).await).await;
     let (master, promoted) = group.lose_master(Loss::Killed);
     soon("commands follow", promoted, async || grants(&group, &service, master).await).await;
 }

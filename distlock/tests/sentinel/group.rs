@@ -1,9 +1,9 @@
 //! A Redis with replicas and sentinels, and what tests do to it.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use distlock::{LockName, Replication};
-use testbed::{Bed, RedisSentinel, SentinelOptions};
+use testbed::{Bed, RedisSentinel, SentinelOptions, Stopwatch};
 
 use crate::support::redisson::Service;
 use crate::support::{at_once, fresh_name};
@@ -59,7 +59,7 @@ impl Group {
     }
 
     /// Which replica was promoted, and when.
-    pub(crate) fn lose_master(&self, loss: Loss) -> (usize, Instant) {
+    pub(crate) fn lose_master(&self, loss: Loss) -> (usize, Stopwatch) {
         self.act(|group| {
             match loss {
                 Loss::Killed => group.nodes()[0].kill()?,
@@ -90,7 +90,7 @@ pub(crate) async fn grants(group: &Group, service: &Service, node: usize) -> boo
 }
 
 /// Waits until it is so; panics if that is later than [`FOLLOWS_WITHIN`].
-pub(crate) async fn soon(what: &str, since: Instant, mut holds: impl AsyncFnMut() -> bool) {
+pub(crate) async fn soon(what: &str, since: Stopwatch, mut holds: impl AsyncFnMut() -> bool) {
     while !holds().await {
         assert!(since.elapsed() < FOLLOWS_WITHIN, "not within {FOLLOWS_WITHIN:?}: {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
