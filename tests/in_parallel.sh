@@ -9,8 +9,9 @@
 # tests of the service and the cells of the laboratory fill the machine: they come last, one of
 # each at a time.
 #
-# What a program prints comes when it has ended, whole. Exit code 0 only if all ended with 0. With
-# TEST_TIMES=1 each test's line ends with its duration, as in `ok <1.234s>`.
+# What a program prints comes when it has ended, whole, and its failures once more at the end. Exit
+# code 0 only if all ended with 0. With TEST_TIMES=1 each test's line ends with its duration, as in
+# `ok <1.234s>`.
 set -eu -o pipefail
 
 self=$(cd "$(dirname "$0")" && pwd)/$(basename "$0")
@@ -40,11 +41,13 @@ case "${1-}" in
     bash -c "$2 $times" >"$said" 2>&1 </dev/null || code=$?
     printf '\n     Ran %s(%d s, exit code %d)\n' "${2#*&& exec }" "$SECONDS" "$code"
     cat "$said"
+    # They are hard to find among thousands of lines, so they come once more at the end.
+    [ "$code" = 0 ] || grep -hE -A 6 'panicked at|^test .*FAILED' "$said" >>"$FAILURES" || true
     exit $((code != 0)) ;;
 esac
 
-export PROGRAMS
-PROGRAMS=$(mktemp) && trap 'rm -f "$PROGRAMS"' EXIT
+export PROGRAMS FAILURES
+PROGRAMS=$(mktemp) FAILURES=$(mktemp) && trap 'rm -f "$PROGRAMS" "$FAILURES"' EXIT
 cargo --config "target.'cfg(all())'.runner=['$self', '--note']" test "$@"
 [ -s "$PROGRAMS" ] || { echo "cargo named no program of tests" >&2; exit 1; }
 of() {
@@ -58,4 +61,5 @@ code=0
 of -E "$laboratory" | run 1 & background=$!
 of -E "$service" | run 1 || code=$?
 wait "$background" || code=$?
+[ -s "$FAILURES" ] && { printf '\nWhat failed:\n' && head -n 100 "$FAILURES"; }
 exit "$code"

@@ -18,7 +18,7 @@ const MEMBERS: usize = 3;
 /// In ticks: how long a member may take to join its leader, and how long it may be silent.
 const LIMITS: &str = "initLimit=50\nsyncLimit=10\n";
 /// How long an election may take.
-const ELECTED_WITHIN: Duration = Duration::from_secs(30);
+const ELECTED_WITHIN: Duration = Duration::from_mins(1);
 
 /// Three running `ZooKeeper` servers that are one ensemble.
 #[derive(Debug)]
@@ -83,7 +83,7 @@ impl ZooKeeperEnsemble {
     /// Which member leads the others. Waits for the end of an election.
     ///
     /// # Errors
-    /// If there is no leader within 30 seconds.
+    /// If there is no leader within a minute.
     pub fn leader(&self) -> Result<usize> {
         let deadline = Instant::now() + ELECTED_WITHIN;
         loop {

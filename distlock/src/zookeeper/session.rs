@@ -17,6 +17,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use uuid::Uuid;
 use zookeeper_client::{Client, Error, SessionState, Stat};
 
+use super::addresses;
 use crate::{LockError, Renewal, Renewer, Request, Validity};
 
 /// How long the answers to one call may take.
@@ -87,6 +88,7 @@ impl ZooKeeperSession {
         runtime: Handle,
     ) -> Result<Self, RequestError> {
         let sent = Instant::now();
+        let cluster = addresses::repeated(&cluster);
         // The client's task lives where this is called.
         let opening = runtime.spawn(async move {
             // So that it says what is wrong; the caller tries again.
@@ -209,14 +211,9 @@ impl ZooKeeperSession {
         if *lock(&self.confirmed) >= since {
             return Ok(());
         }
-        loop {
-            match self.commit(until, change_nothing).await {
-                Ok(()) | Err(RequestError::Refused(_)) => return Ok(()),
-                Err(RequestError::Unanswered(_)) if Instant::now() < until => {
-                    sleep(RETRY_PAUSE).await;
-                }
-                Err(failure) => return Err(failure),
-            }
+        match repeat(until, || self.commit(until, change_nothing)).await {
+            Err(RequestError::Refused(_)) => Ok(()),
+            confirmed => confirmed,
         }
     }
 
@@ -229,14 +226,7 @@ impl ZooKeeperSession {
     where
         F: Future<Output = Result<T, Error>>,
     {
-        loop {
-            match self.ask(until, &request).await {
-                Err(RequestError::Unanswered(_)) if Instant::now() < until => {
-                    sleep(RETRY_PAUSE).await;
-                }
-                outcome => return outcome,
-            }
-        }
+        repeat(until, || self.ask(until, &request)).await
     }
 
     /// A read, after a word from the leader: a server that is behind, or that has lost its leader,
@@ -303,6 +293,21 @@ impl ZooKeeperSession {
             Err(_) => RequestError::Unanswered("ZooKeeper did not answer in time".into()),
         };
         Err(failure)
+    }
+}
+
+/// Asks again when there is no answer, until the time is over.
+async fn repeat<T, F>(until: Instant, ask: impl Fn() -> F) -> Result<T, RequestError>
+where
+    F: Future<Output = Result<T, RequestError>>,
+{
+    loop {
+        match ask().await {
+            Err(RequestError::Unanswered(_)) if Instant::now() < until => {
+                sleep(RETRY_PAUSE).await;
+            }
+            outcome => return outcome,
+        }
     }
 }
 

@@ -7,12 +7,15 @@ use crate::support::{
     Look, at_once, eventually, fresh_name, lock, locks_at, options, patient, release,
 };
 use distlock::{Guard, LockError, LockName, Locks, LossCause};
-use testbed::{Bed, ZooKeeperEnsemble, ZooKeeperOptions};
+use testbed::{Bed, ZooKeeper, ZooKeeperEnsemble, ZooKeeperOptions};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
 /// A session that outlives an election, and a client that tries the frozen server again and again.
-const SESSION: Duration = Duration::from_secs(45);
+const SESSION: Duration = Duration::from_mins(1);
+/// Part of the 45 s for which a hold may be believed in. An election takes longer if others join
+/// the elected leader too late, on a busy machine.
+const QUICK_ELECTION: Duration = Duration::from_secs(25);
 /// A session whose end can be waited for.
 const SHORT: Duration = Duration::from_secs(4);
 
@@ -56,25 +59,49 @@ fn leader(ensemble: &ZooKeeperEnsemble) -> usize {
     tokio::task::block_in_place(|| ensemble.leader()).expect("a leader")
 }
 
+/// Whether a waiter watches the node before its own. Until then it may fail for want of an answer.
+fn is_watched(ensemble: &ZooKeeperEnsemble) -> bool {
+    let has_watches = |member: &ZooKeeper| {
+        let says = member.four_letter_word("mntr").unwrap_or_default();
+        says.lines().any(|line| line.starts_with("zk_watch_count") && !line.ends_with("\t0"))
+    };
+    tokio::task::block_in_place(|| ensemble.members().iter().any(has_watches))
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hold_and_its_waiter_outlive_the_leader() {
     let (ensemble, _bed) = ensemble(&[]);
-    let sessions = async || locks_at(&ensemble.connect_string(), SESSION).await;
-    for (how, away, back) in FAULTS {
-        let first = leader(&ensemble);
-        let [locks, others] = [sessions().await, sessions().await];
-        let name = fresh_name();
-        let guard = lock(&locks, &name).await;
-        let token = guard.token();
-        let waiter = tokio::spawn({
-            let (name, wait) = (name.clone(), options(Duration::from_mins(2)));
-            async move { others.lock(&name, &wait).await }
-        });
-        let look = Look::at(&ensemble.members()[(first + 1) % 3]).await;
-        look.await_queue(&name, 2).await;
-        tokio::task::block_in_place(|| away(&ensemble, first)).expect(how);
-        // One that is cut off takes itself for the leader for some ticks.
-        eventually("another leader", async || leader(&ensemble) != first).await;
+    for fault in FAULTS {
+        let mut tries = 1;
+        while !outlives(&ensemble, fault).await {
+            assert!(tries < 3, "{}: no quick election in {tries} tries", fault.0);
+            tries += 1;
+        }
+    }
+}
+
+/// Whether the election was quick enough to say so.
+async fn outlives(ensemble: &ZooKeeperEnsemble, (how, away, back): (&str, Fault, Fault)) -> bool {
+    let first = leader(ensemble);
+    let connect_string = ensemble.connect_string();
+    let locks = locks_at(&connect_string, SESSION).await;
+    let others = locks_at(&connect_string, SESSION).await;
+    let name = fresh_name();
+    let guard = lock(&locks, &name).await;
+    let token = guard.token();
+    let waiter = tokio::spawn({
+        let (name, wait) = (name.clone(), options(Duration::from_mins(3)));
+        async move { others.lock(&name, &wait).await }
+    });
+    let look = Look::at(&ensemble.members()[(first + 1) % 3]).await;
+    look.await_queue(&name, 2).await;
+    eventually("the waiter watches", async || is_watched(ensemble)).await;
+    tokio::task::block_in_place(|| away(ensemble, first)).expect(how);
+    let began = Instant::now();
+    // One that is cut off takes itself for the leader for some ticks.
+    eventually("another leader", async || leader(ensemble) != first).await;
+    let is_quick = began.elapsed() < QUICK_ELECTION;
+    if is_quick {
         // The session has moved once another member answers its heartbeat.
         let before = guard.validity().deadline();
         eventually("the session moves", async || guard.validity().deadline() > before).await;
@@ -83,8 +110,9 @@ async fn a_hold_and_its_waiter_outlive_the_leader() {
         let heir = waiter.await.expect("no panic").expect(how);
         assert!(heir.token() > token, "{how}");
         release(heir).await;
-        tokio::task::block_in_place(|| back(&ensemble, first)).expect(how);
     }
+    tokio::task::block_in_place(|| back(ensemble, first)).expect(how);
+    is_quick
 }
 
 /// Takes the lock, also if the servers have no leader yet.

@@ -10,12 +10,15 @@ use crate::support::{
     lock, locks, locks_at, patient, release, server, wait_for,
 };
 use distlock::{LockError, Locks, LossCause, Owner, Release, Token};
-use testbed::Proxy;
+use testbed::{Proxy, Stopwatch};
 use tokio::time::{sleep, timeout};
 
 /// By when a client whose line is silent must know that its session is over. The client itself
 /// waits for 7/5 of the time-out, and up to 2/5 more for an answer. With room for a busy machine.
 const SESSION_LOST_WITHIN: Duration = Duration::from_secs(8);
+
+/// After a long outage: a pause of the client, and a connection that a starting server forgot.
+const RESUMED_WITHIN: Duration = Duration::from_secs(9);
 
 async fn line_and_locks(session: Duration) -> (Line, Locks) {
     let line = Line::to(server().addr()).await;
@@ -183,6 +186,22 @@ async fn cuts_shorter_than_the_session_lose_no_locks_places_or_events() {
     line.heal();
     let told = timeout(SESSION_LOST_WITHIN, last).await.expect("it is told");
     release(told.expect("no panic").expect("the lock")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_resumes_within_seconds_of_an_outage_of_half_a_minute() {
+    let own = OwnServer::start(60_000);
+    let locks = locks_at(own.zookeeper.connect_string(), Duration::from_mins(1)).await;
+    let guard = lock(&locks, &fresh_name()).await;
+    own.act(|zookeeper| zookeeper.kill());
+    // A client whose pauses double from 0.1 s tries again at 25 s and at 51 s.
+    sleep(Duration::from_secs(27)).await;
+    own.act(|zookeeper| zookeeper.restart());
+    let (back, before) = (Stopwatch::start(), guard.validity().deadline());
+    eventually("the session resumes", async || guard.validity().deadline() > before).await;
+    assert!(back.elapsed() < RESUMED_WITHIN, "after {:?}", back.elapsed());
+    assert!(!guard.is_lost());
+    release(guard).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
