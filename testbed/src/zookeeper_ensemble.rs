@@ -15,6 +15,9 @@ use crate::zookeeper_introducer::Introducer;
 
 /// One may fail, and the other two are still a majority.
 const MEMBERS: usize = 3;
+/// How long a new leader may take to listen. A follower that was refused tries again, and one whose
+/// connection ends joins a new election, while the leader waits ten seconds for it.
+const LISTENS_WITHIN: Duration = Duration::from_secs(2);
 /// In ticks: how long a member may take to join its leader, and how long it may be silent.
 const LIMITS: &str = "initLimit=50\nsyncLimit=10\n";
 /// How long an election may take.
@@ -156,7 +159,10 @@ impl Ways {
                     let back = self.link([to, at], all[at].elections)?;
                     self.introduce(at, addresses.elections, back)?
                 };
-                (self.link([at, to], addresses.followers)?, self.link([at, to], elections)?)
+                let followers = self.link([at, to], addresses.followers)?;
+                let way = self.links.last().expect("it was made just now");
+                way.proxy.set_patience(LISTENS_WITHIN);
+                (followers, self.link([at, to], elections)?)
             };
             Ok(format!("server.{}={followers}:{}\n", to + 1, elections.port()))
         });

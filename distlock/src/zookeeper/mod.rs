@@ -2,9 +2,9 @@
 //!
 //! Reading order: `path` (names and order of nodes), `addresses` (of the servers), `session`
 //! (requests, validity, heartbeat), `contender` (one node), `delayed_removal` (nodes that were
-//! given up), `held_nodes` (re-entry), `lock` (the mechanism). A process has one session for all its
-//! locks. If the session ends, or has had no server for 2 s, the next acquisition opens another one.
-//! Locks that are held stay in the session that took them.
+//! given up), `held_nodes` (re-entry), `lock` (the mechanism). A process has one session for all
+//! its locks. If the session ends, or has had no server for 2 s, the next acquisition opens another
+//! one. Locks that are held stay in the session that took them.
 
 mod addresses;
 pub(crate) mod contender;

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Read as _, Write as _};
+use std::mem;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -29,12 +30,19 @@ const MAX_CONNECTIONS: usize = 300;
 /// How long nothing at all may happen before the engine looks again.
 const IDLE_INTERVAL: Duration = Duration::from_mins(1);
 
+/// Between two tries to reach a server that refuses connections.
+const RETRY_INTERVAL: Duration = Duration::from_millis(10);
+
 pub(super) struct Engine {
     pub(super) world: World,
     pub(super) stopped: bool,
     pub(super) server: SocketAddr,
     connections: BTreeMap<u64, Connection>,
     next: u64,
+    /// How long a server that refuses connections is tried again.
+    pub(super) patience: Duration,
+    /// The clients for whom it is tried again, each with a deadline.
+    waiting: Vec<(TcpStream, Instant)>,
 }
 
 /// What the engine's thread and its owners share.
@@ -65,6 +73,8 @@ impl EngineHandle {
             server,
             connections: BTreeMap::new(),
             next: 0,
+            patience: Duration::ZERO,
+            waiting: Vec::new(),
         };
         Ok(Self { engine: Mutex::new(engine), waker, woken })
     }
@@ -146,27 +156,35 @@ impl Engine {
     fn wait(&self, now: Instant) -> Duration {
         let faults = &self.world.faults;
         let due = self.connections.values().filter_map(|one| one.next_due(faults)).min();
-        due.map_or(IDLE_INTERVAL, |due| due.saturating_duration_since(now))
+        let interval = if self.waiting.is_empty() { IDLE_INTERVAL } else { RETRY_INTERVAL };
+        due.map_or(interval, |due| due.saturating_duration_since(now).min(interval))
     }
 
     fn accept(&mut self, listener: &TcpListener) {
         while let Ok((client, _)) = listener.accept() {
-            if self.world.faults.outage || self.connections.len() >= MAX_CONNECTIONS {
+            let open = self.connections.len() + self.waiting.len();
+            if self.world.faults.outage || open >= MAX_CONNECTIONS {
                 self.world.counts.refused += 1;
                 reset_when_dropped(&client);
                 continue;
             }
             self.world.counts.connections += 1;
-            let both = reach(self.server).and_then(|server| {
+            self.waiting.push((client, Instant::now() + self.patience));
+        }
+        for (client, until) in mem::take(&mut self.waiting) {
+            let is_patient = !self.patience.is_zero();
+            let both = if is_patient { reach } else { begin_to_reach }(self.server);
+            let both = both.and_then(|server| {
                 client.set_nonblocking(true)?;
                 client.set_nodelay(true)?;
                 server.set_nodelay(true)?;
                 Ok(server)
             });
             if let Ok(server) = both {
-                let connection = Connection::new(client, server);
-                self.connections.insert(self.next, connection);
+                self.connections.insert(self.next, Connection::new(client, server));
                 self.next += 1;
+            } else if Instant::now() < until && !self.world.faults.outage {
+                self.waiting.push((client, until));
             } else {
                 self.world.counts.unreachable += 1;
                 reset_when_dropped(&client);
@@ -220,11 +238,18 @@ impl Engine {
 }
 
 /// Begins to connect, without waiting for it.
-fn reach(server: SocketAddr) -> io::Result<TcpStream> {
+fn begin_to_reach(server: SocketAddr) -> io::Result<TcpStream> {
     let socket = Socket::new(Domain::for_address(server), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_nonblocking(true)?;
     match socket.connect(&server.into()) {
         Err(error) if error.raw_os_error() != Some(EINPROGRESS) => Err(error),
         _ => Ok(socket.into()),
     }
+}
+
+/// Connects, to know whether the server refuses.
+fn reach(server: SocketAddr) -> io::Result<TcpStream> {
+    let server = TcpStream::connect_timeout(&server, RETRY_INTERVAL)?;
+    server.set_nonblocking(true)?;
+    Ok(server)
 }

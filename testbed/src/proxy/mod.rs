@@ -144,6 +144,12 @@ impl Proxy {
         self.shared.change(|engine| engine.world.faults.each(direction, |way| way.swallowed = on));
     }
 
+    /// Has a server that refuses connections tried again for so long: one that is about to listen.
+    /// Its client has been accepted, and cannot be refused any more.
+    pub(crate) fn set_patience(&self, patience: Duration) {
+        self.shared.change(|engine| engine.patience = patience);
+    }
+
     /// Closes all connections: both sides see an end.
     pub fn cut(&self) {
         self.shared.change(|engine| engine.cut(|_| true));
