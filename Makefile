@@ -140,10 +140,12 @@ test-mysql: install-all dev-binaries ## Run the tests on MySQL instead of MariaD
 # Debian's Valkey 9 is fetched into target/valkey/; REDIS_SERVER=/path/to/server takes another one.
 # Of the tests, those whose subject is in Redis.
 not-redis := mysql- zookeeper:: local:: none:: client-
-of-redis := faults:: rights:: stuck:: redis_urls:: limits:: every_kind:: released::
+of-redis := sentinel:: faults:: rights:: stuck:: redis_urls:: limits:: every_kind:: \
+  released::
 test-valkey: install-servers dev-binaries ## Run the tests about Redis on Valkey instead of Redis
 	server="$${REDIS_SERVER:-$$(deploy/fetch-valkey.sh)}"; export REDIS_SERVER="$$server"; \
-	  cargo test --locked -p distlock --features injected-bugs --test redis --test cluster && \
+	  cargo test --locked -p distlock --features injected-bugs \
+	    --test redis --test cluster --test sentinel && \
 	  cargo test --locked -p conformance --test conformance -- $(not-redis:%=--skip %) && \
 	  cargo test --locked -p seckill --test service -- $(of-redis)
 

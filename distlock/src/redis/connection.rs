@@ -172,6 +172,15 @@ impl RedisConnection {
         connection.inspect_err(|failure| self.seen(failure))
     }
 
+    /// Fails if what was answered by the server of that name may not count any more: sentinels have
+    /// named another master meanwhile.
+    pub(crate) fn still(&self, name: &str) -> RedisResult<()> {
+        match &self.0 {
+            Route::Sentinel(master) => master.still(name),
+            Route::Server(_) | Route::Cluster(_) => Ok(()),
+        }
+    }
+
     /// Learns from what a server answered on a connection of one's own.
     pub(crate) fn seen(&self, failure: &RedisError) {
         match &self.0 {

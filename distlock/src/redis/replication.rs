@@ -170,6 +170,7 @@ impl ReplicatedWriter {
                 if is_write(&answer) {
                     let confirmed = pool.wait(&mut connection).await;
                     let confirmed = pool.still_good(confirmed)?;
+                    pool.server.still(&home)?;
                     pool.put_back(home, connection);
                     pool.is_enough(confirmed)?;
                 } else {

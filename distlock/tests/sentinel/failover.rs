@@ -93,3 +93,18 @@ async fn sentinels_with_a_password_and_with_tls_are_asked() {
     let (master, promoted) = group.lose_master(Loss::Killed);
     soon("commands follow", promoted, async || grants(&group, &service, master).await).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_master_with_too_many_clients_still_serves_those_it_has() {
+    let group = Group::start();
+    let service = group.process().await;
+    assert!(grants(&group, &service, 0).await);
+    // The connections that are there stay, and a second one of this process is closed at once.
+    group.ask(0, &["CONFIG", "SET", "maxclients", "1"]);
+    let config = redis::AsyncConnectionConfig::new();
+    let refused = service.server.connection().own("any", &config).await;
+    assert!(refused.is_err_and(|failure| failure.is_connection_dropped()));
+    let name = fresh_name();
+    let guard = service.locks.lock(&name, &at_once()).await.expect("the lock");
+    assert_eq!(guard.release().await.expect("a release"), Release::Released);
+}

@@ -5,9 +5,9 @@
 //! - the sentinels name another one: a task asks them every [`WATCH_INTERVAL`];
 //! - its connection is lost, or the server refuses a write as a replica.
 //!
-//! The next command then begins another term, so no connection is made again without the sentinels
-//! and `ROLE`. What is under way when a term ends fails as on a lost connection, also if its answer
-//! comes later: an old master that thaws grants nothing.
+//! The next command then begins another term, so no other server is connected to without the
+//! sentinels, and none without `ROLE`. What is under way when a term ends fails as on a lost
+//! connection, also if its answer comes later: an old master that thaws grants nothing.
 //!
 //! While the sentinels do not answer, the term goes on: they may be down, and the master not. A
 //! master that is cut off with its clients from all sentinels goes on to be used; `min-replicas-to-
@@ -22,8 +22,8 @@ use std::time::Duration;
 
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
 use redis::{
-    Client, Cmd, ConnectionAddr, ConnectionInfo, Pipeline, RedisError, RedisResult,
-    ServerErrorKind, Value,
+    Client, Cmd, ConnectionAddr, ConnectionInfo, Pipeline, ProtocolVersion, RedisError,
+    RedisResult, ServerErrorKind, Value,
 };
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -68,10 +68,8 @@ impl Term {
     /// What the server answers while it is the master.
     async fn run<T, F: Future<Output = RedisResult<T>>>(&self, sent: F) -> RedisResult<T> {
         let answer = self.ended.run_until_cancelled(sent).await;
-        let answer = answer.filter(|_| !self.ended.is_cancelled()).unwrap_or_else(|| {
-            let why = "the Redis it was sent to is the master no longer";
-            Err(std::io::Error::new(std::io::ErrorKind::ConnectionAborted, why).into())
-        });
+        let answer = answer.filter(|_| !self.ended.is_cancelled());
+        let answer = answer.unwrap_or_else(|| Err(master_no_longer()));
         answer.inspect_err(|failure| self.seen(failure))
     }
 
@@ -80,6 +78,11 @@ impl Term {
             self.ended.cancel();
         }
     }
+}
+
+fn master_no_longer() -> RedisError {
+    let why = "the Redis it was sent to is the master no longer";
+    std::io::Error::new(std::io::ErrorKind::ConnectionAborted, why).into()
 }
 
 /// Whether a server that failed so is to be used only after the sentinels were asked again.
@@ -122,9 +125,17 @@ impl Master {
         Ok(term.client.clone())
     }
 
-    /// Notes what a server answered on another connection.
+    /// Fails if the master is not the one that is called so any more.
+    pub(super) fn still(&self, name: &str) -> RedisResult<()> {
+        self.client(name).map(drop).map_err(|_| master_no_longer())
+    }
+
+    /// Notes what a server answered on another connection. One that is lost there ends no term: a
+    /// server with too many clients refuses new connections, and goes on to serve this one.
     pub(super) fn seen(&self, failure: &RedisError) {
-        if let Some(term) = &*self.term.borrow() {
+        if failure.kind() == READ_ONLY
+            && let Some(term) = &*self.term.borrow()
+        {
             term.seen(failure);
         }
     }
@@ -144,10 +155,12 @@ impl Master {
             let term = self.term().await?;
             term.run(async { term.server.command(command).await?.extract_error() }).await
         };
-        match send().await {
+        let answer = match send().await {
             Err(failure) if failure.kind() == READ_ONLY => send().await,
             answer => answer,
-        }
+        };
+        // The runtime of the watcher may have ended.
+        answer.inspect_err(|_| self.start_watcher())
     }
 
     /// Sends commands to the master.
@@ -160,7 +173,8 @@ impl Master {
         let send = |mut manager: ConnectionManager| async move {
             manager.send_packed_commands(pipeline, offset, count).await
         };
-        let answers = term.run(term.server.send(send)).await?;
+        let answers = term.run(term.server.send(send)).await;
+        let answers = answers.inspect_err(|_| self.start_watcher())?;
         for answer in &answers {
             if let Value::ServerError(error) = answer {
                 term.seen(&error.clone().into());
@@ -206,7 +220,6 @@ impl Master {
             if *term.name == *name {
                 return Ok(term);
             }
-            tracing::warn!(from = %term.name, to = %name, "Redis has another master; following");
             term.ended.cancel();
         }
         let client = self.client_to(host, port)?;
@@ -216,12 +229,17 @@ impl Master {
         let server = timeout(CONNECT_TIMEOUT, connecting).await.map_err(late)??;
         let (name, ended) = (name.into(), CancellationToken::new());
         let term = Arc::new(Term { name, client, server, ended });
-        self.term.send_replace(Some(Arc::clone(&term)));
+        let former = self.term.send_replace(Some(Arc::clone(&term)));
+        if let Some(former) = former.filter(|former| former.name != term.name) {
+            tracing::warn!(from = %former.name, to = %term.name, "Redis has another master");
+        }
         Ok(term)
     }
 
     fn client_to(&self, host_there: String, port_there: u16) -> RedisResult<Client> {
-        let info = self.info().clone();
+        // In RESP3 a lost connection would be replaced by itself.
+        let settings = self.info().redis_settings().clone().set_protocol(ProtocolVersion::RESP2);
+        let info = self.info().clone().set_redis_settings(settings);
         let mut address = info.addr().clone();
         if let ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } =
             &mut address
@@ -248,8 +266,12 @@ async fn watch(master: Weak<Master>) {
         let Some(master) = master.upgrade() else { return };
         let mut failed = master.failed.lock().await;
         let failure = master.find().await.err();
-        if let Some(error) = &failure {
-            tracing::debug!(%error, "sentinels name no master that answers");
+        match &failure {
+            Some(error) if failed.is_none() => {
+                tracing::warn!(%error, "the sentinels name no master that answers");
+            }
+            Some(error) => tracing::debug!(%error, "the sentinels name no master that answers"),
+            None => {}
         }
         *failed = failure.map(|failure| (Instant::now(), failure));
     }
