@@ -63,12 +63,12 @@ fn make_late(ways: &[Proxy], by: Duration) {
 }
 
 /// What a lease is worth to its holder, from the sending on, in each kind that the lock lives as.
-/// Three quarters of a session of `zookeeper` are believed in.
+/// Three fifths of a session of `zookeeper` are believed in.
 fn worths_ns(arena: &Arena, lease: Duration) -> impl Iterator<Item = u64> {
     let lease_ns = u64::try_from(lease.as_nanos()).expect("a minute");
     arena.lives_as().into_iter().map(move |kind| {
-        let quarters = if kind == LockKind::Zookeeper { 3 } else { 4 };
-        let believed_ns = lease_ns / 4 * quarters;
+        let fifths = if kind == LockKind::Zookeeper { 3 } else { 5 };
+        let believed_ns = lease_ns / 5 * fifths;
         believed_ns - believed_ns / 100 - 2_000_000
     })
 }

@@ -5,6 +5,11 @@
 /// tried again 25 s later. With 24 addresses a pause of the first 45 s has 4 s at most.
 const MIN_ADDRESSES: usize = 24;
 
+/// Whether the connect string names more than one server.
+pub(crate) fn is_ensemble(cluster: &str) -> bool {
+    cluster.contains(',')
+}
+
 /// The connect string with each server several times, and its path as it was.
 pub(crate) fn repeated(cluster: &str) -> String {
     let last = cluster.rfind(',').map_or(0, |comma| comma + 1);

@@ -8,7 +8,7 @@
 //!
 //! Guarantees exclusion among sessions, the order of arrival, and a token that rises with every
 //! ownership. The token is the transaction id of the node's creation, because the sequence begins
-//! again with the parent. Validity lasts for three quarters of the session's time-out, counted from
+//! again with the parent. Validity lasts for three fifths of the session's time-out, counted from
 //! the sending of the last request that a majority has confirmed. So it ends before an ensemble
 //! gives the lock to another session, also if its leader is cut off. All holds of a process share
 //! the session, and so its end. The caller's lease does not matter: a dead

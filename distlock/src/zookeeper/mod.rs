@@ -28,7 +28,7 @@ use crate::{LockError, LockOptions};
 /// What a session must at least last: its heartbeat has to fit in three times.
 const MIN_SESSION_TIMEOUT: Duration = Duration::from_millis(100);
 /// Before another try to open a session: an ensemble without a leader may have one soon.
-const OPEN_RETRY_PAUSE: Duration = Duration::from_millis(100);
+const OPEN_RETRY_PAUSE: Duration = Duration::from_millis(250);
 
 /// A `ZooKeeper` ensemble, 3.5 or newer. Cheap to clone; clones share the session, which is closed
 /// when the last of them and the last hold have ended.

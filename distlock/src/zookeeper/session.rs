@@ -14,6 +14,7 @@ use async_trait::async_trait;
 use tokio::runtime::Handle;
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, sleep, timeout_at};
+use tokio_util::task::AbortOnDropHandle;
 use uuid::Uuid;
 use zookeeper_client::{Client, Error, SessionState, Stat};
 
@@ -26,6 +27,9 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// of the session's time-out. A server that accepts a connection during its start, and then forgets
 /// it, would delay a long session that long.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(4);
+/// The limit of [`CONNECTION_TIMEOUT`] for a member of an ensemble. A frozen one may be tried three
+/// times in a row.
+const MEMBER_TIMEOUT: Duration = Duration::from_secs(3);
 /// A session without a connection for this long is left to its holds; the next acquisition opens
 /// another. The client itself retries with growing pauses, up to the session's time-out.
 const DISCONNECTED_LIMIT: Duration = Duration::from_secs(2);
@@ -81,24 +85,30 @@ impl From<RequestError> for LockError {
 }
 
 impl ZooKeeperSession {
-    /// Opens a session on that runtime. One that is ready after its caller was dropped is closed.
+    /// Opens a session on that runtime. It is given up if its caller is dropped; one that the
+    /// server has made by then ends by its time-out, without a node.
     pub(crate) async fn open(
         cluster: String,
         timeout: Duration,
         runtime: Handle,
     ) -> Result<Self, RequestError> {
         let sent = Instant::now();
+        let connection_timeout = if addresses::is_ensemble(&cluster) {
+            MEMBER_TIMEOUT.min(timeout / 5)
+        } else {
+            CONNECTION_TIMEOUT.min(timeout * 2 / 5)
+        };
         let cluster = addresses::repeated(&cluster);
         // The client's task lives where this is called.
-        let opening = runtime.spawn(async move {
+        let opening = AbortOnDropHandle::new(runtime.spawn(async move {
             // So that it says what is wrong; the caller tries again.
             Client::connector()
                 .with_session_timeout(timeout)
-                .with_connection_timeout(CONNECTION_TIMEOUT.min(timeout * 2 / 5))
+                .with_connection_timeout(connection_timeout)
                 .with_fail_eagerly()
                 .connect(&cluster)
                 .await
-        });
+        }));
         let no_session =
             |reason: &dyn Display| RequestError::Unanswered(format!("no session: {reason}"));
         let client = match opening.await {
@@ -158,10 +168,11 @@ impl ZooKeeperSession {
     }
 
     /// A leader keeps the session for its time-out after it has heard of it. That may have been
-    /// before the request: a server tells its leader twice a tick which sessions it has heard, and
-    /// may lose it first. By default a session lasts two ticks at least, so that is a quarter.
+    /// before the request: a server tells its leader twice a tick which sessions it has heard since
+    /// the last time, and may lose it first. A session of two ticks or more is heard of within a
+    /// quarter of its time-out, and the client is never quiet for more than a tenth.
     fn validity_since(&self, sent: Instant) -> Validity {
-        Validity::of_lease(sent, self.timeout() / 4 * 3)
+        Validity::of_lease(sent, self.timeout() / 5 * 3)
     }
 
     /// Remembers the node of a hold for the heartbeat.

@@ -13,9 +13,9 @@ use tokio::time::{Instant, sleep};
 
 /// A session that outlives an election, and a client that tries the frozen server again and again.
 const SESSION: Duration = Duration::from_secs(45);
-/// Part of the 33 s for which a hold may be believed in. An election takes longer if others join
+/// Part of the 27 s for which a hold may be believed in. An election takes longer if others join
 /// the elected leader too late, on a busy machine.
-const QUICK_ELECTION: Duration = Duration::from_secs(20);
+const QUICK_ELECTION: Duration = Duration::from_secs(12);
 /// A session whose end can be waited for.
 const SHORT: Duration = Duration::from_secs(4);
 

@@ -197,8 +197,11 @@ async fn a_session_resumes_within_seconds_of_an_outage_of_half_a_minute() {
     // A client whose pauses double from 0.1 s tries again at 25 s and at 51 s.
     sleep(Duration::from_secs(27)).await;
     own.act(|zookeeper| zookeeper.restart());
-    let (back, before) = (Stopwatch::start(), guard.validity().deadline());
+    let (began, back) = (Instant::now(), Stopwatch::start());
+    let before = guard.validity().deadline();
     eventually("the session resumes", async || guard.validity().deadline() > before).await;
+    // A busy machine excuses a client that is late, and not one that waits until 51 s.
+    assert!(began.elapsed() < Duration::from_secs(18), "after {:?}", began.elapsed());
     assert!(back.elapsed() < RESUMED_WITHIN, "after {:?}", back.elapsed());
     assert!(!guard.is_lost());
     release(guard).await;
