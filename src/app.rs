@@ -214,11 +214,12 @@ async fn open_database(config: &Serve) -> anyhow::Result<(MySqlPool, MySqlPool)>
     // A frozen replica's row locks keep other replicas from its queued tickets.
     let is_queued = config.purchase_mode.mode() == PurchaseMode::Queued;
     let silence = is_queued.then(|| QUEUED_SESSION_SILENCE + millis(config.laboratory.work_ms));
-    let pool = |pool_size| {
+    let pool = async |pool_size| {
         store::database(&DatabaseOptions { url: url.to_owned(), pool_size, naive, silence })
+            .await
             .with_context(|| format!("{given_as} is not usable"))
     };
-    Ok((pool(config.db_pool)?, pool(SIDE_CONNECTIONS)?))
+    Ok((pool(config.db_pool).await?, pool(SIDE_CONNECTIONS).await?))
 }
 
 fn tables(config: &Serve) -> &'static SaleTables {

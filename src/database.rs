@@ -29,6 +29,7 @@ pub async fn connect(address: &Address) -> anyhow::Result<MySqlPool> {
     let url = address.expose().to_owned();
     let options = DatabaseOptions { url, pool_size: 2, naive: false, silence: None };
     let pool = store::database(&options)
+        .await
         .with_context(|| format!("{} is not usable", address.given_as()))?;
     check_access(address).await?;
     Ok(pool)

@@ -28,6 +28,7 @@ pub(super) async fn open(
     let (url, pool_size) = (address.expose().to_owned(), config.db_pool);
     let pool = DatabaseOptions { url, pool_size, naive: false, silence: None };
     let pool = store::database_in_server_zone(&pool)
+        .await
         .with_context(|| format!("{} is not usable", address.given_as()))?;
     let missing = missing_tables(&pool).await.context("cannot read hm-dianping's tables")?;
     if !missing.is_empty() {

@@ -236,7 +236,7 @@ impl LockEndpoints<'_> {
             naive: self.naive,
             silence: Some(self.silence),
         };
-        let pool = store::database(&options);
+        let pool = store::database(&options).await;
         let pool = pool.with_context(|| format!("{} is not usable", url.given_as()))?;
         if self.make_tables {
             ensure_schema(&pool).await.context("cannot make the tables of locks")?;

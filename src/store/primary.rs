@@ -19,13 +19,15 @@ use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 const MAX_SERVERS: usize = 9;
 /// How long servers may take to welcome a connection that is made outside the pool.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long one of several servers may take: another may be the primary.
+const SERVER_TIMEOUT: Duration = Duration::from_secs(2);
 /// How often the primary is looked at.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 /// How long one look may take. A look that fails changes nothing unless another server takes
 /// writes.
 const LOOK_TIMEOUT: Duration = Duration::from_millis(500);
 /// `MariaDB` 12 says `ON`, others 1.
-const TAKES_WRITES: &str = "SELECT CAST(@@GLOBAL.read_only AS CHAR) IN ('0', 'OFF')";
+pub(super) const TAKES_WRITES: &str = "SELECT CAST(@@GLOBAL.read_only AS CHAR) IN ('0', 'OFF')";
 
 /// The servers of a database's address, as they are given: `mysql://user:password@a,b:3307/shop`.
 #[derive(Clone)]
@@ -47,8 +49,13 @@ impl DatabaseServers {
         if hosts.len() > 1 && hosts.contains(&"") {
             return Err(wrong("the database's address has a comma without a server"));
         }
-        let servers = hosts.iter().map(|host| format!("{scheme}://{login}{host}{path}").parse());
-        Ok(Self(servers.collect::<Result<_, _>>()?))
+        let server = |host: &&str| {
+            let server: MySqlConnectOptions = format!("{scheme}://{login}{host}{path}").parse()?;
+            // Without the brackets of a URL, which no resolver knows.
+            let host = server.get_host().trim_matches(['[', ']']).to_owned();
+            Ok::<_, sqlx::Error>(server.host(&host))
+        };
+        Ok(Self(hosts.iter().map(server).collect::<Result<_, _>>()?))
     }
 
     /// Changes the settings of connections to each server.
@@ -57,9 +64,14 @@ impl DatabaseServers {
         Self(self.0.into_iter().map(set).collect())
     }
 
-    /// The first of them, where a pool begins.
-    pub(super) fn first(&self) -> &MySqlConnectOptions {
-        &self.0[0]
+    /// Where a pool begins: the index of the server that takes writes, or 0.
+    pub(super) async fn choose(&self) -> usize {
+        if self.is_several() { self.find_primary().await.unwrap_or(0) } else { 0 }
+    }
+
+    /// The settings of connections to that server.
+    pub(super) fn at(&self, index: usize) -> &MySqlConnectOptions {
+        &self.0[index]
     }
 
     /// Whether there is a choice.
@@ -77,7 +89,12 @@ impl DatabaseServers {
     pub(super) async fn find_and_connect(&self) -> Result<MySqlConnection, sqlx::Error> {
         let mut failure = None;
         let mut connected = Vec::new();
-        for attempt in join_all(self.0.iter().map(connect_writable)).await {
+        let limit = if self.is_several() { SERVER_TIMEOUT } else { CONNECT_TIMEOUT };
+        let attempts = self.0.iter().map(|server| async move {
+            let attempt = timeout(limit, connect_writable(server)).await;
+            attempt.unwrap_or_else(|_| Err(silence()))
+        });
+        for attempt in join_all(attempts).await {
             match attempt {
                 Ok(connection) => connected.push(connection),
                 // What is said of a login helps most, and a read-only server least.
@@ -148,12 +165,16 @@ impl StaleBefore {
     }
 }
 
-/// Has the pool follow the primary among these servers until it is closed.
-pub(super) async fn follow(pool: MySqlPool, servers: DatabaseServers, stale: StaleBefore) {
+/// Has the pool, which begins at one of these servers, follow the primary until it is closed.
+pub(super) async fn follow(
+    pool: MySqlPool,
+    (servers, begin): (DatabaseServers, usize),
+    stale: StaleBefore,
+) {
     let following = async {
         let mut ticks = interval(LOOK_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let (mut current, mut kept, mut writable) = (0, None, Ok(0));
+        let (mut current, mut kept, mut writable) = (begin, None, Ok(begin));
         loop {
             ticks.tick().await;
             kept = look(&servers.0[current], kept, &stale).await;
@@ -224,7 +245,7 @@ mod tests {
         let several = "mariadb://u:a,b@h1:3307,h2,[::1]:3308/shop?ssl-mode=disabled";
         assert_eq!(
             hosts(several).unwrap(),
-            [told("h1", 3307), told("h2", 3306), told("[::1]", 3308)]
+            [told("h1", 3307), told("h2", 3306), told("::1", 3308)]
         );
         for (url, what) in [
             ("redis://h/shop", "mysql://"),

@@ -11,14 +11,16 @@ use sqlx::mysql::MySqlRow;
 use sqlx::{AssertSqlSafe, MySqlPool, Row};
 use tokio::time::{Instant, sleep};
 
+use super::primary::TAKES_WRITES;
 use super::{SaleTables, Session, StoreError};
 use crate::domain::{OrderId, OrderStatus};
 
 /// How long to continue asking. The caller waits for as long, and the lock is not released; a lease
 /// that is shorter than this ends meanwhile, and then only the database's guards are left.
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(30);
-/// `KILL` of a connection that has ended already.
-const NO_SUCH_THREAD: &str = "1094";
+/// `KILL` of a connection that has ended already, and of one that is another account's: after a
+/// failover its number may belong to that.
+const NOT_THERE: [&str; 2] = ["1094", "1095"];
 /// A row if that connection is a semi-synchronous primary's that waits for a replica.
 const WAITS_FOR_REPLICA: &str = "SELECT 1 FROM information_schema.PROCESSLIST \
      WHERE ID = ? AND STATE LIKE 'Waiting for semi-sync ACK%'";
@@ -117,6 +119,12 @@ pub(super) fn status_of(row: &MySqlRow) -> Result<OrderStatus, StoreError> {
 /// left alone: killed, it would be there without the replica, and be lost with its server.
 pub(super) async fn kill(pool: &MySqlPool, connection_id: u64) -> Result<Session, StoreError> {
     let mut session = Session::open(pool).await?;
+    // A primary that was demoted since lacks what its successor has.
+    let writable = session.fetch_one(sqlx::query(TAKES_WRITES)).await?;
+    if writable.try_get::<i64, _>(0)? != 1 {
+        session.discard();
+        return Err(StoreError::TimedOut { server: "database" });
+    }
     let waits = sqlx::query(WAITS_FOR_REPLICA).bind(connection_id);
     if session.fetch_optional(waits).await?.is_some() {
         return Err(StoreError::TimedOut { server: "database" });
@@ -125,7 +133,7 @@ pub(super) async fn kill(pool: &MySqlPool, connection_id: u64) -> Result<Session
     let kill = format!("KILL {connection_id}");
     match session.execute(sqlx::query(AssertSqlSafe(kill))).await {
         Ok(_) => {}
-        Err(StoreError::Unexpected(text)) if text.starts_with(NO_SUCH_THREAD) => {}
+        Err(StoreError::Unexpected(text)) if NOT_THERE.iter().any(|it| text.starts_with(it)) => {}
         Err(error) => return Err(error),
     }
     Ok(session)

@@ -52,8 +52,9 @@ impl RevocationTable {
             .map(drop)
     }
 
-    /// Revokes the tokens of users that were deleted. Ids are not used again, so tokens of any
-    /// moment are refused: a login may be under way.
+    /// Revokes the tokens of users that were deleted. Ids are not used again, unless an
+    /// asynchronous replica took over, so tokens of any moment are refused: a login may be under
+    /// way.
     pub async fn revoke_deleted(&self) -> Result<(), StoreError> {
         let mut session = Session::open(&self.pool).await?;
         let query = sqlx::query("SELECT subject FROM token_subjects WHERE user_id IS NULL LIMIT ?");

@@ -123,7 +123,7 @@ impl Session {
 
     /// Closes the connection instead of pooling it. Its socket is closed at once, without a
     /// farewell that a hung server might never answer.
-    fn discard(&mut self) {
+    pub(super) fn discard(&mut self) {
         drop(self.connection.take().map(PoolConnection::detach));
     }
 }

@@ -247,7 +247,7 @@ async fn a_transaction_that_is_still_ending_is_waited_for_however_long_that_take
         naive: false,
         silence: None,
     };
-    let pool = database(&options).expect("a pool");
+    let pool = database(&options).await.expect("a pool");
     for (order, end, outcome) in
         [(1, "COMMIT", Resolution::Committed), (2, "ROLLBACK", Resolution::Absent)]
     {

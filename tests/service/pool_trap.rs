@@ -67,17 +67,17 @@ impl DistantPool {
         let place = tokio::task::spawn_blocking(Place::fresh).await.expect("a place");
         let (proxy, place) = place.database_through_proxy();
         proxy.set_latency(Direction::Both, LATENCY, Duration::ZERO);
-        let pool = pool(&place.database_url);
+        let pool = pool(&place.database_url).await;
         let table = "CREATE TABLE trap (id INT PRIMARY KEY)";
         pool.execute(table).await.expect("a table");
         Self { pool, url: place.database_url, proxy }
     }
 }
 
-fn pool(url: &str) -> MySqlPool {
+async fn pool(url: &str) -> MySqlPool {
     let options =
         DatabaseOptions { url: url.to_owned(), pool_size: 1, naive: false, silence: None };
-    database(&options).expect("a pool")
+    database(&options).await.expect("a pool")
 }
 
 /// Whether the next borrower is in a transaction: only there does a savepoint outlive its
@@ -185,7 +185,7 @@ async fn an_opening_on_a_new_connection_dropped_at_any_point_leaves_the_pool_who
     let far = DistantPool::reach().await;
     let mut dropped = 0;
     for point in points() {
-        let new = pool(&far.url);
+        let new = pool(&far.url).await;
         let done = up_to(point, Transaction::open(&new)).await.is_some();
         assert!(!is_poisoned(&new).await, "{point:?}");
         if done {

@@ -43,6 +43,15 @@ impl Database {
         self.run("START SLAVE")
     }
 
+    /// Whether accounts without a special right may write.
+    ///
+    /// # Errors
+    /// If the server does not answer.
+    pub fn takes_writes(&self) -> Result<bool> {
+        let answer = self.query("SELECT @@GLOBAL.read_only AS read_only")?;
+        Ok(answer.first().and_then(|row| row.get("read_only")).is_some_and(|value| value == "0"))
+    }
+
     /// What the server says of its replication; nothing if it follows none.
     pub(super) fn status(&self) -> Result<HashMap<String, String>> {
         Ok(self.query("SHOW SLAVE STATUS")?.pop().unwrap_or_default())

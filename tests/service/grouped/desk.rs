@@ -43,7 +43,7 @@ impl Desk {
     pub(crate) async fn open(place: &Place, writer: Writer) -> Self {
         let url = place.database_url.clone();
         let options = DatabaseOptions { url, pool_size: 6, naive: false, silence: None };
-        let pool = store::database(&options).expect("a pool");
+        let pool = store::database(&options).await.expect("a pool");
         let address = RedisAddress { url: &place.redis_url, ca: None };
         let redis = store::redis(address).await.expect("Redis");
         let kind = LockKind::None;

@@ -198,7 +198,7 @@ async fn a_key_is_kept_for_a_day_and_then_forgotten() {
     store::migrate(&place.database_url, false).await.expect("the schema");
     let url = place.database_url.clone();
     let options = DatabaseOptions { url, pool_size: 2, naive: false, silence: None };
-    let pool = store::database(&options).expect("a pool");
+    let pool = store::database(&options).await.expect("a pool");
     let orders = Orders::new(pool.clone(), &SaleTables::GUARDED);
     // Orders of that number of hours ago, and keys as old or younger.
     let ages = [(1, 1), (23, 23), (26, 23), (26, 26), (50, 25), (5000, 1), (5000, 5000)];

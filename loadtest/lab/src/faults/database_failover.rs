@@ -52,6 +52,8 @@ pub(super) async fn fail_over(
     })
     .await?;
     let new = group.primary().clone();
+    let asked = new.clone();
+    let takes_writes = blocking(move || asked.takes_writes()).await?;
     let text = format!(
         "{} was {}; {} takes writes now and never received {missed} bytes",
         old.name(),
@@ -65,5 +67,5 @@ pub(super) async fn fail_over(
         let dead = old.clone();
         blocking(move || dead.kill()).await?;
     }
-    witness(new.addr() != old.addr(), text)
+    witness(takes_writes, text)
 }
