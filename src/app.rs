@@ -29,7 +29,7 @@ use crate::store::{
 };
 use crate::telemetry;
 use crate::token::Tokens;
-use crate::{database, failpoint};
+use crate::{database, failpoint, open_files};
 use lock_servers::LockServersHealth;
 
 /// Connections for heartbeat and housekeeping, and for reads of revocations beside them.
@@ -59,6 +59,7 @@ impl App {
     pub async fn start(config: &Serve) -> anyhow::Result<Self> {
         config.check().map_err(|sentence| anyhow!(sentence))?;
         telemetry::metrics();
+        open_files::raise_limit(config.connections.max_connections);
         if let Some(failpoints) = &config.laboratory.failpoints {
             failpoint::arm(failpoints).map_err(|why| anyhow!("--failpoints: {why}"))?;
             tracing::warn!(failpoints, "failpoints are armed; this replica fails on purpose");

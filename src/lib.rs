@@ -6,7 +6,7 @@
 //! 2. `sale`: the purchase, and the later life of an order.
 //! 3. `token`, `revocation`: access tokens, and which of them are revoked; `outbox`: login codes.
 //! 4. `readiness`, `fitness`: whether a replica should get requests.
-//! 5. `http`: routes and server.
+//! 5. `http`: routes and server; `open_files`: the limit of its connections.
 //! 6. `lock`: locks from addresses, and the commands about them; `dead_letters`, `database`,
 //!    `load_users`: other commands.
 //! 7. `app`: the composition root; `config`, `telemetry`, `failpoint`.
@@ -23,6 +23,7 @@ pub mod fitness;
 pub mod http;
 pub mod load_users;
 pub mod lock;
+pub mod open_files;
 pub mod outbox;
 pub mod payment;
 pub mod readiness;

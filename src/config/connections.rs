@@ -8,7 +8,7 @@ use clap::Args;
 #[derive(Debug, Args)]
 pub struct ConnectionArgs {
     /// Most open client connections: 1 to 100000. More wait in the kernel's queue. Raise it
-    /// together with the limit of open files.
+    /// together with the hard limit of open files; a replica raises the soft one itself.
     #[arg(long, env = "MAX_CONNECTIONS", default_value_t = 8192,
           value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub max_connections: u32,
