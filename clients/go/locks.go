@@ -158,10 +158,15 @@ func (l *Locks) Lock(ctx context.Context, name string, options LockOptions) (*Gu
 	}
 	guard.watch(!options.NoRenewal)
 	if options.Fenced {
-		if err := l.drawToken(ctx, guard); err != nil {
-			_, _ = guard.Release(context.WithoutCancel(ctx))
-			return nil, err
-		}
+		err = l.drawToken(ctx, guard)
+	}
+	// A token counts only if it came within the validity time.
+	if err == nil && guard.IsLost() {
+		err = ErrLost
+	}
+	if err != nil {
+		_, _ = guard.Release(context.WithoutCancel(ctx))
+		return nil, err
 	}
 	return guard, nil
 }

@@ -337,31 +337,6 @@ func TestAKeyThatIsNoLockIsRefusedAndStays(t *testing.T) {
 	}
 }
 
-type counter struct{ last uint64 }
-
-func (c *counter) Next(context.Context, string) (uint64, error) {
-	c.last++
-	return c.last, nil
-}
-
-func TestAllHoldsOfAnOwnerHaveOneTokenAndEachOwnerAHigherOne(t *testing.T) {
-	_, locks := process(t, Options{TokenIssuer: &counter{}})
-	name := freshName()
-	outer := take(t, locks, name, LockOptions{Fenced: true})
-	inner := take(t, locks, name, LockOptions{Fenced: true, Owner: outer.Owner()})
-	for _, guard := range []*Guard{outer, inner} {
-		if token, ok := guard.Token(); token != 1 || !ok {
-			t.Fatal(token, ok)
-		}
-		assertRelease(t, guard, Released)
-	}
-	later := take(t, locks, name, LockOptions{Fenced: true})
-	if token, _ := later.Token(); token != 2 {
-		t.Fatal(token)
-	}
-	assertRelease(t, later, Released)
-}
-
 func TestBadRequestsAreRefusedBeforeTheServerIsAsked(t *testing.T) {
 	_, locks := process(t, Options{})
 	name := freshName()

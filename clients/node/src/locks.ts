@@ -98,7 +98,14 @@ export class Locks {
       leave();
     }
     guard.watch(renew ? performance.now() + lease / 3 : undefined);
-    if (fenced && issuer !== undefined) await this.#drawToken(guard, issuer, signal);
+    try {
+      if (fenced && issuer !== undefined) await this.#drawToken(guard, issuer, signal);
+      // A token counts only if it came within the validity time.
+      if (guard.isLost) throw guard.signal.reason;
+    } catch (error) {
+      await guard.release().catch(() => {});
+      throw error;
+    }
     return guard;
   }
 
@@ -156,19 +163,25 @@ export class Locks {
       return leave;
     }
     let turn = () => {};
+    let isGiven = false;
     const left = Math.max(0, terms.deadline - performance.now());
     const waiting = wait(left, terms.signal, (wake) => {
       turn = () => {
         queue.waiting.delete(turn);
+        isGiven = true;
         wake();
       };
       queue.waiting.add(turn);
     });
+    let isEntered = false;
     try {
-      if (await waiting) return leave;
+      isEntered = await waiting;
     } finally {
       queue.waiting.delete(turn);
+      // The turn may be given between the end of the wait and here. It is passed on.
+      if (isGiven && !isEntered) leave();
     }
+    if (isEntered) return leave;
     throw new LockTimeoutError(`${name} is held by another owner`);
   }
 
@@ -250,7 +263,8 @@ export class Locks {
           const left = await this.#acquire(guard, owner !== undefined);
           signal?.removeEventListener('abort', abort);
           resolve(left);
-          if (isGone && left === null) await this.#release(guard);
+          // No release: one without an answer would be abandoned too, and both count down.
+          if (isGone && left === null) await this.#abandon(guard, owner !== undefined);
         } catch (error) {
           signal?.removeEventListener('abort', abort);
           reject(error);
@@ -317,7 +331,6 @@ export class Locks {
       signal?.throwIfAborted();
     } catch (error) {
       owner.token = guard.token === undefined ? undefined : owner.token;
-      await guard.release();
       throw error;
     }
   }

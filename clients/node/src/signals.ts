@@ -23,6 +23,8 @@ export class Channel {
 export class Signals {
   readonly channels = new Map<string, Channel>();
   #connection: Promise<Client> | undefined;
+  /** That connection, which may not be made yet. */
+  #duplicate: Client | undefined;
   /** Subscriptions and their ends are told to the server one after the other. */
   #order: Promise<unknown> = Promise.resolve();
 
@@ -55,20 +57,26 @@ export class Signals {
   }
 
   async close(): Promise<void> {
-    const connection = this.#connection;
-    this.#connection = undefined;
+    const duplicate = this.#duplicate;
+    this.#connection = this.#duplicate = undefined;
+    // What is still to be told was meant for that connection.
+    this.#order = Promise.resolve();
     this.channels.clear();
-    (await connection?.catch(() => undefined))?.destroy();
+    // Connected or not: while Redis is away, node-redis tries for ever.
+    if (duplicate?.isOpen) duplicate.destroy();
   }
 
   #tell(what: (connection: Client) => Promise<unknown>): void {
+    // Now: what waits for its turn when the connection is closed must not make another one.
+    const connection = this.#connect();
     // A failure leaves its waiters to polling; node-redis subscribes again when it can.
-    this.#order = this.#order.then(async () => what(await this.#connect())).catch(() => {});
+    this.#order = this.#order.then(async () => what(await connection)).catch(() => {});
   }
 
   #connect(): Promise<Client> {
     this.#connection ??= (async () => {
       const connection = this.client.duplicate() as Client;
+      this.#duplicate = connection;
       connection.on('error', () => {
         for (const channel of this.channels.values()) channel.isLive = false;
       });
@@ -76,6 +84,8 @@ export class Signals {
         for (const channel of this.channels.values()) channel.signal();
       });
       await connection.connect();
+      // Closed meanwhile: node-redis keeps a socket that was being opened.
+      if (this.#duplicate !== connection) connection.destroy();
       return connection;
     })();
     const made = this.#connection;

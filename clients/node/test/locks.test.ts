@@ -13,8 +13,11 @@ import {
   LockLostError,
   LockTimeoutError,
   Locks,
+  NoAnswerError,
+  type Guard,
   type LocksOptions,
 } from '../src/index.js';
+import { RELEASE, type Server } from '../src/server.js';
 
 const LIMIT = 10_000;
 let port = 0;
@@ -28,12 +31,7 @@ before(async () => {
   const places = names.flatMap((name) => folders.map((place) => join(place, name)));
   const program = places.find((place) => existsSync(place));
   assert(program, 'missing: redis-server; apt-get install redis-tools brings it');
-  port = await new Promise((resolve) => {
-    const free = createServer().listen(0, '127.0.0.1', () => {
-      const found = (free.address() as AddressInfo).port;
-      free.close(() => resolve(found));
-    });
-  });
+  port = await freePort();
   folder = mkdtempSync(join(tmpdir(), 'distlock-node-'));
   const words = ['--port', String(port), '--save', '', '--dir', folder];
   server = spawn(program, words, { argv0: 'redis-server', stdio: 'ignore' });
@@ -43,6 +41,15 @@ after(() => {
   server.kill('SIGKILL');
   rmSync(folder, { recursive: true });
 });
+
+function freePort(): Promise<number> {
+  return new Promise((resolve) => {
+    const free = createServer().listen(0, '127.0.0.1', () => {
+      const found = (free.address() as AddressInfo).port;
+      free.close(() => resolve(found));
+    });
+  });
+}
 
 type Client = Awaited<ReturnType<typeof connected>>;
 
@@ -209,6 +216,45 @@ test('an acquisition that is aborted at any step holds nothing', () =>
     assert(aborted > 0 && taken > 0, `${aborted} aborted, ${taken} taken`);
   }));
 
+test('a waiter that is aborted as it gets its turn passes it on', () =>
+  withTwo({}, async (locks) => {
+    // At one of these steps of the microtask queue the holder leaves between abort and rejection.
+    for (let steps = 0; steps < 20; steps += 1) {
+      const name = freshName();
+      const [holder, waiter] = [new AbortController(), new AbortController()];
+      const take = ({ signal }: AbortController) => locks.lock(name, { wait: LIMIT, signal });
+      const outcomes = Promise.allSettled([holder, waiter].map(take));
+      holder.abort();
+      for (let step = 0; step < steps; step += 1) await undefined;
+      waiter.abort();
+      await outcomes;
+      const next = await locks.lock(name, { wait: 1000 }).catch(() => undefined);
+      assert(next, `the turn is lost after ${steps} steps`);
+      await next.release();
+    }
+  }));
+
+test('a re-entry that is aborted leaves the outer hold although answers are lost', () =>
+  withTwo({}, async (locks, _, client) => {
+    const name = freshName();
+    const outer = await locks.lock(name);
+    const { server } = locks;
+    const call = server.call.bind(server);
+    server.call = (async (script, keys, args) => {
+      const answer = await call(script, keys, args);
+      if (script === RELEASE) throw new NoAnswerError('lost by the test');
+      return answer;
+    }) as Server['call'];
+    const controller = new AbortController();
+    const inner = locks.lock(name, { owner: outer.owner, signal: controller.signal });
+    controller.abort();
+    await assert.rejects(inner, { name: 'AbortError' });
+    await locks.flush();
+    assert.equal(await client.hGet(name, outer.owner.text), '1');
+    server.call = call;
+    assert.equal(await outer.release(), 'released');
+  }));
+
 test('a lost message costs a second at most', () =>
   withTwo({}, async (locks, others, client) => {
     const name = freshName();
@@ -233,6 +279,30 @@ test('a waiter outlives its lost connection for messages', () =>
     await (await waiting).release();
   }));
 
+test('locks are closed although their connection for messages is not made', () =>
+  withTwo({}, async (locks, others, client) => {
+    const name = freshName();
+    const held = await others.lock(name);
+    const url = `redis://127.0.0.1:${await freePort()}`;
+    const made: { destroy(): void }[] = [];
+    const duplicate = () => {
+      const away = createClient({ url, socket: { reconnectStrategy: 50 } });
+      made.push(away);
+      return away;
+    };
+    Object.assign(client, { duplicate });
+    await assert.rejects(locks.lock(name, { wait: 300 }), LockTimeoutError);
+    await held.release();
+    // Until the end of the subscription is to be told as well.
+    await sleep(400);
+    const closing = locks.close().then(() => 'closed');
+    const outcome = await Promise.race([closing, sleep(2000, 'open', { ref: false })]);
+    // Until another connection would be tried.
+    await sleep(200);
+    for (const away of made) away.destroy();
+    assert.deepEqual([outcome, made.length], ['closed', 1]);
+  }));
+
 test('a key that is no lock is refused and stays', () =>
   withTwo({}, async (locks, _, client) => {
     const name = freshName();
@@ -255,6 +325,31 @@ test('all holds of an owner have one token and each owner a higher one', () => {
     await later.release();
   });
 });
+
+test('a token that comes after the lease is not handed out', () => {
+  let other: Locks;
+  let second: Guard | undefined;
+  const next = async (name: string): Promise<bigint> => {
+    second = await other.lock(name, { wait: LIMIT });
+    return 1n;
+  };
+  return withTwo({ tokenIssuer: { next } }, async (locks, others) => {
+    const name = freshName();
+    other = others;
+    const late = locks.lock(name, { lease: 200, renew: false, fenced: true });
+    await assert.rejects(late, LockLostError);
+    assert.equal(await locks.tryLock(name), undefined, 'the second owner holds it');
+    assert.equal(await second?.release(), 'released');
+  });
+});
+
+test('a lock that is granted after its lease is lost and released', () =>
+  withTwo({}, async (locks, _, client) => {
+    const name = freshName();
+    await client.sendCommand(['CLIENT', 'PAUSE', '500']);
+    await assert.rejects(locks.lock(name, { lease: 100 }), LockLostError);
+    assert.equal(await client.exists(name), 0);
+  }));
 
 test('bad requests are refused before the server is asked', () =>
   withTwo({}, async (locks) => {

@@ -8,9 +8,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 from redis.asyncio import Redis
+from redis.exceptions import TimeoutError as NoAnswer
 
 from distlock import HeldByOtherKind, LockLost, LockTimeout, LossCause, Release
-from distlock.aio import Locks
+from distlock.aio import Guard, Locks
 
 LIMIT = 10.0
 
@@ -161,6 +162,30 @@ def test_an_acquisition_cancelled_at_any_step_holds_nothing(server: str) -> None
     run(test, server)
 
 
+def test_a_cancelled_re_entry_leaves_the_outer_hold_although_answers_are_lost(server: str) -> None:
+    async def test(client: Redis, locks: Locks, name: str) -> None:
+        outer = await locks.lock(name)
+        release = locks._release
+
+        async def unanswered(guard: Guard) -> Release:
+            await release(guard)
+            raise NoAnswer
+
+        locks._release = unanswered
+        inner = asyncio.ensure_future(locks.lock(name, owner=outer.owner))
+        while locks.attempts == 1:
+            await asyncio.sleep(0)
+        inner.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await inner
+        await locks.flush()
+        assert await client.hgetall(name) == {outer.owner.text: "1"}
+        locks._release = release
+        assert await outer.release() is Release.RELEASED
+
+    run(test, server)
+
+
 def test_a_cancellation_while_redis_py_connects_ends_the_acquisition(server: str) -> None:
     async def test(client: Redis, locks: Locks, name: str) -> None:
         for steps in range(30):
@@ -271,6 +296,34 @@ def test_all_holds_of_an_owner_have_one_token_and_each_owner_a_higher_one(server
             assert later.token == 2
 
     run(test, server, token_issuer=Counter())
+
+
+def test_a_token_that_comes_after_the_lease_is_not_handed_out(server: str) -> None:
+    class Slow:
+        async def next(self, name: str) -> int:
+            self.second = await self.others.lock(name, wait=LIMIT)
+            return 1
+
+    issuer = Slow()
+
+    async def test(_: Redis, locks: Locks, name: str) -> None:
+        async with locks_on(server) as (_, issuer.others):
+            with pytest.raises(LockLost):
+                await locks.lock(name, lease=0.2, renew=False, fenced=True)
+            assert await locks.try_lock(name) is None, "the second owner holds it"
+            assert await issuer.second.release() is Release.RELEASED
+
+    run(test, server, token_issuer=issuer)
+
+
+def test_a_lock_that_is_granted_after_its_lease_is_lost_and_released(server: str) -> None:
+    async def test(client: Redis, locks: Locks, name: str) -> None:
+        await client.client_pause(500)
+        with pytest.raises(LockLost):
+            await locks.lock(name, lease=0.1)
+        assert await client.exists(name) == 0
+
+    run(test, server)
 
 
 def test_bad_requests_are_refused_before_the_server_is_asked(server: str) -> None:

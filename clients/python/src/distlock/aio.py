@@ -4,6 +4,7 @@ import asyncio
 import time
 import uuid
 from collections.abc import Callable, Coroutine, Generator
+from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol
 
@@ -11,7 +12,7 @@ import redis.exceptions
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from distlock.errors import LockError, LockTimeout
+from distlock.errors import LockError, LockLost, LockTimeout
 from distlock.guard import Guard, Owner, Release
 from distlock.scripts import ABANDON, ACQUIRE, RELEASE, UNANSWERED, Script, prefixed
 from distlock.signals import Channel, Signals
@@ -142,8 +143,16 @@ class Locks:
                 del self._queues[name]
         if renew:
             guard._renew()
-        if fenced and self._token_issuer is not None:
-            await self._draw_token(guard, self._token_issuer)
+        try:
+            if fenced and self._token_issuer is not None:
+                await self._draw_token(guard, self._token_issuer)
+            # A token counts only if it came within the validity time.
+            if guard.is_lost:
+                raise LockLost(f"{name} was lost before its guard was handed out")
+        except BaseException:
+            with suppress(LockError, RedisError):
+                await guard.release()
+            raise
         return guard
 
     async def _enter(self, name: str, deadline: float, lease: float, owner: Owner | None) -> Guard:
@@ -232,7 +241,8 @@ class Locks:
         """Gives back what an attempt brings whose caller has gone."""
         try:
             if await asking is None:
-                await guard.release()
+                # No release: one without an answer would be abandoned too, and both count down.
+                await self._abandon(guard, reenters)
         except UNANSWERED:
             await self._abandon(guard, reenters)
         except (LockError, RedisError):
@@ -256,13 +266,9 @@ class Locks:
                 return
 
     async def _draw_token(self, guard: Guard, issuer: TokenIssuer) -> None:
-        try:
-            async with guard.owner.drawing:
-                if guard.owner.token is None:
-                    guard.owner.token = await issuer.next(guard.owner.name)
-        except BaseException:
-            await guard.release()
-            raise
+        async with guard.owner.drawing:
+            if guard.owner.token is None:
+                guard.owner.token = await issuer.next(guard.owner.name)
 
     async def _call(self, script: Script, keys: list[str], args: list[Any]) -> Any:
         """A lost answer costs one repetition, which is safe: the scripts count it once."""

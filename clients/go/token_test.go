@@ -1,0 +1,70 @@
+package distlock
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+)
+
+type counter struct{ last uint64 }
+
+func (c *counter) Next(context.Context, string) (uint64, error) {
+	c.last++
+	return c.last, nil
+}
+
+func TestAllHoldsOfAnOwnerHaveOneTokenAndEachOwnerAHigherOne(t *testing.T) {
+	_, locks := process(t, Options{TokenIssuer: &counter{}})
+	name := freshName()
+	outer := take(t, locks, name, LockOptions{Fenced: true})
+	inner := take(t, locks, name, LockOptions{Fenced: true, Owner: outer.Owner()})
+	for _, guard := range []*Guard{outer, inner} {
+		if token, ok := guard.Token(); token != 1 || !ok {
+			t.Fatal(token, ok)
+		}
+		assertRelease(t, guard, Released)
+	}
+	later := take(t, locks, name, LockOptions{Fenced: true})
+	if token, _ := later.Token(); token != 2 {
+		t.Fatal(token)
+	}
+	assertRelease(t, later, Released)
+}
+
+type issuerFunc func(ctx context.Context, name string) (uint64, error)
+
+func (next issuerFunc) Next(ctx context.Context, name string) (uint64, error) {
+	return next(ctx, name)
+}
+
+func TestATokenThatComesAfterTheLeaseIsNotHandedOut(t *testing.T) {
+	_, others := process(t, Options{})
+	var second *Guard
+	_, locks := process(t, Options{TokenIssuer: issuerFunc(
+		func(ctx context.Context, name string) (token uint64, err error) {
+			second, err = others.Lock(ctx, name, LockOptions{Wait: limit})
+			return 1, err
+		},
+	)})
+	name := freshName()
+	late := LockOptions{Lease: 200 * time.Millisecond, NoRenewal: true, Fenced: true}
+	if _, err := locks.Lock(t.Context(), name, late); !errors.Is(err, ErrLost) {
+		t.Fatal(err)
+	}
+	assertBusy(t, locks, name)
+	assertRelease(t, second, Released)
+}
+
+func TestALockThatIsGrantedAfterItsLeaseIsLostAndReleased(t *testing.T) {
+	client, locks := process(t, Options{})
+	name := freshName()
+	client.ClientPause(t.Context(), 500*time.Millisecond)
+	options := LockOptions{Lease: 100 * time.Millisecond}
+	if _, err := locks.Lock(t.Context(), name, options); !errors.Is(err, ErrLost) {
+		t.Fatal(err)
+	}
+	if client.Exists(t.Context(), name).Val() != 0 {
+		t.Fatal("a hold is left")
+	}
+}
