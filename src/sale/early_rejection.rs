@@ -40,7 +40,7 @@ impl Sale {
         let request = PurchaseRequest { user, voucher, key, price_cents: None };
         let rejection = match (closed, &self.sold_out_cache) {
             (Some(refusal), _) => {
-                EarlyRejection { refusal, has_no_order: terms.has_no_order(user) }
+                EarlyRejection { refusal, has_no_order: self.will_have_no_order(&terms, user) }
             }
             (None, Some(cache)) => cache.reject_from_memory(&request, &terms, now)?,
             (None, None) => return None,

@@ -53,9 +53,19 @@ impl Sale {
 impl Housekeeping {
     /// Runs until it is dropped.
     pub async fn run(self) {
+        // A provider that hangs takes ten seconds a charge.
+        let charges = async {
+            loop {
+                sleep(INTERVAL).await;
+                log_failure(self.resume_charges().await);
+            }
+        };
+        let _never: ((), ()) = tokio::join!(charges, self.keep_orders());
+    }
+
+    async fn keep_orders(&self) {
         for round in 1_u32.. {
             sleep(INTERVAL).await;
-            log_failure(self.resume_charges().await);
             if self.unpaid_timeout_s > 0 {
                 log_failure(self.time_out_orders().await);
             }
@@ -112,6 +122,11 @@ impl Housekeeping {
                     }
                     // Whatever the outcome, the next round reads it.
                     Err(SettleError::Failed(StoreError::Conflict)) => sleep(jitter(1)).await,
+                    // Its stock or one of its orders is locked, and those of others are not.
+                    Err(SettleError::Failed(error @ StoreError::LockWait)) => {
+                        tracing::warn!(%error, %voucher, "late orders stay for now");
+                        break;
+                    }
                     Err(SettleError::Failed(error)) => return Err(error),
                     Err(SettleError::Superseded | SettleError::Unknown(_)) => {}
                 }

@@ -16,7 +16,7 @@ use super::in_flight_requests::{IdempotentRequest, InFlightGuard};
 use super::request::{EarlyRejection, PurchaseRequest};
 use super::voucher_cache::Terms;
 use super::{Guards, InjectedBug, LockHoldTimes, Outcome, Refusal, Sale};
-use crate::domain::{IdempotencyKeyHash, VoucherId};
+use crate::domain::{IdempotencyKeyHash, UserId, VoucherId};
 use crate::failpoint::{self, reach};
 use crate::telemetry::{DurationMetric, count_purchase, purchase_in_progress, record_duration};
 
@@ -149,6 +149,12 @@ impl Sale {
         }
     }
 
+    /// Whether it is certain that no earlier request of this user buys. A ticket that waits since
+    /// before the end may, however late it is.
+    pub(super) fn will_have_no_order(&self, terms: &Terms, user: UserId) -> bool {
+        self.queue.is_none() && terms.has_no_order(user)
+    }
+
     /// Refuses if the voucher is not for sale now, or has no unit left for this user.
     async fn reject_closed(
         &self,
@@ -156,7 +162,8 @@ impl Sale {
         terms: &Terms,
     ) -> Result<(), EarlyRejection> {
         if let Some(refusal) = terms.closed_at(Instant::now()) {
-            return Err(EarlyRejection { refusal, has_no_order: terms.has_no_order(request.user) });
+            let has_no_order = self.will_have_no_order(terms, request.user);
+            return Err(EarlyRejection { refusal, has_no_order });
         }
         if let Some(cache) = &self.sold_out_cache
             && let Some(rejection) = cache.reject(request, terms).await

@@ -103,6 +103,7 @@ macro_rules! sale_tables {
                 " s WHERE (SELECT o.created_at FROM ",
                 $orders,
                 " o WHERE o.voucher_id = s.voucher_id AND o.status = 'unpaid' \
+                 AND NOT EXISTS (SELECT 1 FROM charges c WHERE c.order_id = o.id) \
                  ORDER BY o.voucher_id, o.status, o.created_at LIMIT 1) \
                  < UTC_TIMESTAMP(3) - INTERVAL ? SECOND LIMIT ?"
             ),

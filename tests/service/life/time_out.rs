@@ -11,7 +11,7 @@ use time::{OffsetDateTime, PrimitiveDateTime};
 
 use crate::crowd::{Fate, buy_together};
 use crate::grouped::desk::no_servers;
-use crate::queued::buyer::{QUEUED, buy, end_of, ticket_of};
+use crate::queued::buyer::{QUEUED, buy, end_of, lock_stock, ticket_of};
 use crate::support::{Place, Service, eventually};
 
 const TIMEOUT: [&str; 2] = ["--unpaid-timeout-s", "2"];
@@ -65,6 +65,21 @@ async fn more_orders_than_one_transaction_takes_are_cancelled_once_by_several_re
         let cancelled = i64::try_from(bought).expect("few");
         assert_eq!(service.add_up(voucher).await, (0, cancelled, stock));
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_voucher_whose_stock_is_locked_keeps_no_other_voucher_from_its_time_outs() {
+    let service = Service::start(&TIMEOUT).await;
+    let (stuck, other) = (service.voucher(2).await, service.voucher(2).await);
+    let orders = [service.order(&stuck, 17).await, service.order(&other, 18).await];
+    let tx = lock_stock(&service.place.database_url, &stuck).await;
+    let is_cancelled =
+        async |at: usize, user| service.look(&orders[at], user).await["status"] == "cancelled";
+    eventually("the order of the other is cancelled", async || is_cancelled(1, 18).await).await;
+    assert!(!is_cancelled(0, 17).await);
+    tx.rollback().await.expect("a ROLLBACK");
+    eventually("then its own is", async || is_cancelled(0, 17).await).await;
+    service.add_up(&stuck).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

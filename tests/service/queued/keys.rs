@@ -57,6 +57,28 @@ async fn a_key_stands_for_its_ticket_while_that_is_pending_and_when_it_has_bough
     second.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_stands_for_its_pending_ticket_long_after_the_end_of_the_sale() {
+    let service = service(&[]).await;
+    let (url, voucher) = (service.url.clone(), service.voucher(5000).await);
+    let tx = lock_stock(&service.place.database_url, &voucher).await;
+    let ticket = ticket_of(buy_with(&url, &voucher, 5, "a-key").await);
+    let mut database = MySqlConnection::connect(&service.place.database_url).await.expect("it");
+    let end = "UPDATE vouchers SET ends_at = UTC_TIMESTAMP(3) - INTERVAL 2 MINUTE WHERE id = ?";
+    sqlx::query(end).bind(&voucher).execute(&mut database).await.expect("an update");
+    let mut user = 5;
+    eventually("the end is known", async || {
+        user += 1;
+        let other = buy(&url, &voucher, user).await;
+        other.status == 409 && other.problem(409) == "ended"
+    })
+    .await;
+    assert_eq!(ticket_of(buy_with(&url, &voucher, 5, "a-key").await), ticket);
+    tx.rollback().await.expect("a ROLLBACK");
+    assert_eq!(end_of(&url, &ticket, 5).await.0, "bought");
+    service.stop().await;
+}
+
 /// A replica that is killed after the admission leaves a key without its ticket.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_without_a_kept_ticket_gets_the_order_that_is_written_during_the_lookup() {
