@@ -11,7 +11,8 @@ use crate::http::DianpingApi;
 use crate::lock;
 use crate::sale::dianping::DianpingSale;
 use crate::store::dianping::{
-    DianpingLogins, DianpingOrders, DianpingPages, DianpingVouchers, missing_tables, server_zone,
+    DianpingLogins, DianpingOrders, DianpingPages, DianpingVouchers, lacks_unique_key,
+    missing_tables, server_zone,
 };
 use crate::store::{self, DatabaseOptions, Health, OrderIds, RedisConnection};
 
@@ -34,6 +35,9 @@ pub(super) async fn open(
     if !missing.is_empty() {
         let tables = missing.join(", ");
         bail!("{} has no {tables}; `seckill adopt` makes what is missing", address.given_as());
+    }
+    if lacks_unique_key(&pool).await.context("cannot read hm-dianping's keys")? {
+        tracing::warn!("tb_voucher_order has no unique key; `seckill adopt` adds it");
     }
     let zone = match config.dianping.dianping_zone {
         Some(zone) => zone,

@@ -22,6 +22,8 @@ const DRAW_TIMEOUT: Duration = Duration::from_secs(1);
 pub struct OrderIds {
     connection: RedisConnection,
     zone: UtcOffset,
+    /// The first number of a day.
+    first: u64,
     key_of: fn(Date) -> String,
     block: Arc<Mutex<Block>>,
 }
@@ -35,20 +37,26 @@ struct Block {
 impl OrderIds {
     /// Ids from that Redis.
     pub fn new(connection: RedisConnection) -> Self {
-        Self::by(connection, UtcOffset::UTC, |day| format!("icr:order:{day}"))
+        Self::by(connection, UtcOffset::UTC, 0, |day| format!("icr:order:{day}"))
     }
 
-    /// Ids from the counter that hm-dianping's own replicas in that zone draw from.
+    /// Ids from the counter that hm-dianping's own replicas in that zone draw from. They use what
+    /// INCR answers, so their first number is 1.
     pub fn dianping(connection: RedisConnection, zone: UtcOffset) -> Self {
-        Self::by(connection, zone, |day| {
+        Self::by(connection, zone, 1, |day| {
             let (year, month, day) = day.to_calendar_date();
             format!("icr:order:{year}{:02}{day:02}", u8::from(month))
         })
     }
 
-    fn by(connection: RedisConnection, zone: UtcOffset, key_of: fn(Date) -> String) -> Self {
+    fn by(
+        connection: RedisConnection,
+        zone: UtcOffset,
+        first: u64,
+        key_of: fn(Date) -> String,
+    ) -> Self {
         let block = Block { day: Date::MIN, next: 0, end: 0 };
-        Self { connection, zone, key_of, block: Arc::new(Mutex::new(block)) }
+        Self { connection, zone, first, key_of, block: Arc::new(Mutex::new(block)) }
     }
 
     /// Another id.
@@ -88,6 +96,6 @@ impl OrderIds {
             .ignore()
             .query_async(&mut self.connection.clone())
             .await?;
-        Ok(Block { day, next: end - BLOCK, end })
+        Ok(Block { day, next: end - BLOCK + self.first, end: end + self.first })
     }
 }

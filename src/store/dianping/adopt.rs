@@ -177,7 +177,9 @@ async fn make_table(
 }
 
 /// The name of a unique key on exactly user and voucher.
-async fn unique_key(database: &mut MySqlConnection) -> Result<Option<String>, sqlx::Error> {
+pub(super) async fn unique_key(
+    database: &mut MySqlConnection,
+) -> Result<Option<String>, sqlx::Error> {
     let sql = "SELECT index_name FROM information_schema.statistics \
          WHERE table_schema = DATABASE() AND table_name = 'tb_voucher_order' AND non_unique = 0 \
          GROUP BY index_name HAVING COUNT(*) = 2 \

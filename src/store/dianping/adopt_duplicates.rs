@@ -31,14 +31,15 @@ pub(super) async fn duplicates(
     Ok((count, lines))
 }
 
-/// Moves second orders away; a paid order stays, else the oldest. Returns how many moved.
+/// Moves second orders away. One that was paid stays (2), also if it was used since (3) or is
+/// refunded (5, 6); else the oldest that is not cancelled (4). Returns how many moved.
 pub(super) async fn set_aside_duplicates(
     database: &mut MySqlConnection,
 ) -> Result<usize, sqlx::Error> {
     let surplus = format!(
         "SELECT id FROM (SELECT id, ROW_NUMBER() OVER (PARTITION BY user_id, voucher_id \
-         ORDER BY status = 2 DESC, id) AS place FROM tb_voucher_order) AS places \
-         WHERE place > 1 ORDER BY id LIMIT {BATCH}"
+         ORDER BY status IN (2, 3, 5, 6) DESC, status = 4, id) AS place \
+         FROM tb_voucher_order) AS places WHERE place > 1 ORDER BY id LIMIT {BATCH}"
     );
     let mut moved = 0;
     loop {

@@ -47,6 +47,12 @@ pub async fn missing_tables(pool: &MySqlPool) -> Result<Vec<&'static str>, Store
     Ok(TABLES.into_iter().filter(|table| !there.iter().any(|name| name == table)).collect())
 }
 
+/// Whether nothing in the database refuses a second order.
+pub async fn lacks_unique_key(pool: &MySqlPool) -> Result<bool, StoreError> {
+    let mut connection = pool.acquire().await?;
+    Ok(adopt::unique_key(&mut connection).await?.is_none())
+}
+
 /// The zone of the database server.
 pub async fn server_zone(pool: &MySqlPool) -> Result<UtcOffset, StoreError> {
     let mut session = Session::open(pool).await?;

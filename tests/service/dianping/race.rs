@@ -10,6 +10,7 @@ use redis::{AsyncCommands, Script};
 use reqwest::Method;
 use serde_json::Value;
 use sqlx::{Executor, MySqlPool, Row};
+use time::OffsetDateTime;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
@@ -57,8 +58,18 @@ impl PeerReplica {
         bought
     }
 
+    /// `RedisIdWorker.nextId("order")`, in the zone of the database.
+    async fn order_id(&mut self) -> i64 {
+        let now = OffsetDateTime::now_utc();
+        let (year, month, day) = now.to_calendar_date();
+        let key = format!("icr:order:{year}{:02}{day:02}", u8::from(month));
+        let count: i64 = self.redis.incr(key, 1).await.expect("a number");
+        let epoch = time::macros::datetime!(2022-01-01 0:00 UTC);
+        (now - epoch).whole_seconds() << 32 | count
+    }
+
     async fn write(&mut self, user: u64, voucher: u64) -> bool {
-        let number: u64 = self.redis.incr("icr:order:theirs", 1).await.expect("a number");
+        let number = self.order_id().await;
         let mut tx = self.pool.begin().await.expect("a transaction");
         let count = "SELECT COUNT(*) FROM tb_voucher_order WHERE user_id = ? AND voucher_id = ?";
         let count = sqlx::query(count).bind(user).bind(voucher).fetch_one(&mut *tx).await;
