@@ -7,8 +7,9 @@
 //!
 //! - Every rejection is about something committed: the stock is read by itself, and an order whose
 //!   transaction may still be rolled back is in no committed stock.
-//! - "Sold out" is answered only to users who had no order when the terms were read. So a buyer
-//!   whose answer was lost never gets it for a repetition.
+//! - "Sold out" is answered only to users who had no order when the terms were read. A buyer whose
+//!   answer was lost gets it for a repetition only if a unit returned, and was bought at another
+//!   replica, since.
 //! - A request that may repeat the one that bought, by its `Idempotency-Key`, gets that one's
 //!   answer.
 //!
