@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use sqlx::{Executor, Row};
 use time::{OffsetDateTime, UtcOffset};
 
-use super::{DianpingService, call, data, message, seckill_voucher};
+use super::{DianpingService, ID_EPOCH, call, counter_of, data, message, seckill_voucher};
 use crate::support::client;
 
 const PAST: [&str; 2] = ["2020-01-01T00:00:00", "2020-01-02T00:00:00"];
@@ -35,11 +35,9 @@ async fn a_buyer_gets_an_order_id_above_53_bits_and_later_requests_get_the_reaso
     let order = data(ask(vouchers[0]).await);
     let id = order.as_i64().expect("a number");
     let now = OffsetDateTime::now_utc();
-    let seconds = (now - time::macros::datetime!(2022-01-01 0:00 UTC)).whole_seconds();
+    let seconds = (now - ID_EPOCH).whole_seconds();
     assert!((id >> 32) - seconds <= 0 && (id >> 32) - seconds > -10, "{id} at {seconds}");
-    let (year, month, day) = now.to_calendar_date();
-    let key = format!("icr:order:{year}{:02}{day:02}", u8::from(month));
-    let count: i64 = api.redis().await.get(key).await.expect("a counter of the day");
+    let count: i64 = api.redis().await.get(counter_of(now)).await.expect("a counter of the day");
     // As a peer counts, which uses what INCR answers.
     assert!((1..=count).contains(&(id & 0xffff_ffff)), "{count} {id}");
     for (voucher, reason) in [

@@ -14,6 +14,7 @@ use reqwest::Method;
 use seckill::store::dianping::{AdoptMode, adopt};
 use serde_json::{Value, json};
 use sqlx::{Connection, Executor, MySqlConnection};
+use time::OffsetDateTime;
 
 use crate::support::{Answer, Place, Service, client};
 
@@ -74,6 +75,15 @@ impl DianpingService {
     pub(crate) async fn redis(&self) -> MultiplexedConnection {
         redis(&self.service.place).await
     }
+}
+
+/// The second 0 of order ids.
+pub(crate) const ID_EPOCH: OffsetDateTime = time::macros::datetime!(2022-01-01 0:00 UTC);
+
+/// The key of the counter that order ids of that day are drawn from.
+pub(crate) fn counter_of(now: OffsetDateTime) -> String {
+    let (year, month, day) = now.to_calendar_date();
+    format!("icr:order:{year}{:02}{day:02}", u8::from(month))
 }
 
 /// A place with the tables of hm-dianping and the rows above.

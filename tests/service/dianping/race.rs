@@ -14,7 +14,7 @@ use time::OffsetDateTime;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use super::{DianpingService, data, message, serve};
+use super::{DianpingService, ID_EPOCH, counter_of, data, message, serve};
 use crate::support::client;
 
 const USERS: u64 = 100;
@@ -61,11 +61,8 @@ impl PeerReplica {
     /// `RedisIdWorker.nextId("order")`, in the zone of the database.
     async fn order_id(&mut self) -> i64 {
         let now = OffsetDateTime::now_utc();
-        let (year, month, day) = now.to_calendar_date();
-        let key = format!("icr:order:{year}{:02}{day:02}", u8::from(month));
-        let count: i64 = self.redis.incr(key, 1).await.expect("a number");
-        let epoch = time::macros::datetime!(2022-01-01 0:00 UTC);
-        (now - epoch).whole_seconds() << 32 | count
+        let count: i64 = self.redis.incr(counter_of(now), 1).await.expect("a number");
+        (now - ID_EPOCH).whole_seconds() << 32 | count
     }
 
     async fn write(&mut self, user: u64, voucher: u64) -> bool {
