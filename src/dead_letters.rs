@@ -14,7 +14,7 @@ use serde_json::json;
 
 use crate::config::{Database, DeadLetterRef, DeadLettersDrop, DeadLettersList, DeadLettersReplay};
 use crate::database::connect;
-use crate::domain::VoucherId;
+use crate::domain::{TicketState, VoucherId};
 use crate::lock;
 use crate::store::{DeadLetter, QuarantinedEntry, SaleStream, StoreError, Tickets};
 
@@ -155,7 +155,10 @@ async fn replay_one(
     let back =
         tickets.dead_letter(letter.ticket, letter.user, letter.price_cents, &letter.reason).await;
     match back {
-        Ok(_) => Err(why),
+        Ok(TicketState::Dead) => Err(why),
+        // An admission without an answer was one after all.
+        Ok(TicketState::Bought(_)) => Ok(()),
+        Ok(state) => Err(format!("{why}, and ended: {}", state.name())),
         Err(error) => Err(format!("{why}, and not put back: {error}")),
     }
 }

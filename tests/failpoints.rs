@@ -35,7 +35,7 @@ use tokio::sync::Semaphore;
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::sleep;
 
-use crate::crowd::{Books, Fate, Try, buy_at};
+use crate::crowd::{Books, Fate, Try, buy_at, buy_until_told};
 use crate::redis_side::RedisSide;
 use crate::support::{Place, SECRET, Service, app, client, servers};
 
@@ -176,14 +176,16 @@ impl Round {
         let mut again = JoinSet::new();
         for user in self.users() {
             let (url, voucher) = (well.url.clone(), self.voucher.clone());
-            again.spawn(async move { buy_at(&url, &voucher, user).await });
+            again.spawn(async move { buy_until_told(&url, &voucher, user).await });
         }
         let again = again.join_all().await;
-        for one in &again {
-            let words = one.words();
-            assert!(one.fate() != Fate::Unknown, "{context}: {words}");
+        for tries in &again {
+            let last = tries.last().expect("one at least");
+            let words = last.words();
+            assert!(last.fate() != Fate::Unknown, "{context}: {words}");
             assert!(!words.contains("order_in_progress"), "{context}: a lock stays: {words}");
         }
+        let again = again.into_iter().flatten();
         let tries: Vec<Try> = tries.into_iter().chain(again).collect();
         let books = self.assert_borne_out(&tries, &context).await;
         assert_eq!(books.stock, 0, "{context}: not all is sold");

@@ -111,8 +111,8 @@ pub struct Serve {
     #[arg(long, env = "DB_POOL", default_value_t = 16,
           value_parser = clap::value_parser!(u32).range(2..=1000))]
     pub db_pool: u32,
-    /// Most purchases in progress: 1 to 100000. More are answered 503 at once; raise it if the
-    /// database is not busy.
+    /// Most purchases in progress, and most payments, cancellations and callbacks: 1 to 100000
+    /// each. More are answered 503 at once; raise it if the database is not busy.
     #[arg(long, env = "MAX_ORDERS", default_value_t = 512,
           value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub max_orders: u32,

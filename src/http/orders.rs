@@ -63,7 +63,7 @@ struct OrderRequest {
 /// After a 202 its repeats get the same ticket while that is pending or has bought. If the ticket
 /// ended without an order, repeats are decided again.
 ///
-/// With `price_cents` the order has that price, or there is none.
+/// With `price_cents` a new order has that price, or there is none.
 #[utoipa::path(post, path = "/api/vouchers/{id}/orders", tag = "orders",
     security(("bearer" = [])),
     params(("id" = VoucherId, Path), ("Idempotency-Key" = inline(Option<IdempotencyKey>), Header)),
@@ -241,6 +241,8 @@ async fn pay(
         (status = 404, description = "order_not_found", body = ProblemView),
         (status = 409, description = "order_paid, request_in_progress", body = ProblemView),
         (status = 422, description = "idempotency_key_reused", body = ProblemView),
+        (status = 503, description = "overloaded, dependency_unavailable: nothing was done",
+            body = ProblemView),
         (status = 504, description = "outcome_unknown: ask for the order later",
             body = ProblemView),
     ))]

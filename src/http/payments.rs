@@ -59,6 +59,8 @@ struct PaymentNotice {
         (status = 403, description = "bad_signature", body = ProblemView),
         (status = 404, description = "order_not_found", body = ProblemView),
         (status = 422, description = "wrong_amount", body = ProblemView),
+        (status = 503, description = "overloaded, dependency_unavailable: send it again",
+            body = ProblemView),
     ))]
 async fn callback(
     State(api): State<ApiState>,

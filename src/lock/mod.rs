@@ -18,7 +18,7 @@ mod supervisor;
 mod watch;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use distlock::mysql::{MySqlTokens, ensure_schema};
@@ -146,8 +146,27 @@ fn authority(how: &RedisArgs) -> anyhow::Result<Option<Vec<u8>>> {
     pem.map(Some).with_context(|| format!("cannot read {}", path.display()))
 }
 
+/// How long a silent Redis is asked again at a start. One that refuses connections is not.
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// Connects to the Redis of the service and of most kinds; refuses one that may evict keys.
 pub async fn redis(url: &Address, how: &RedisArgs) -> anyhow::Result<RedisConnection> {
+    let begun = Instant::now();
+    loop {
+        match usable_redis(url, how).await {
+            Err(error) if is_silence(&error) && begun.elapsed() < SILENCE_TIMEOUT => {
+                tracing::debug!(%error, "Redis is silent; asking again");
+            }
+            usable => return usable,
+        }
+    }
+}
+
+fn is_silence(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(StoreError::TimedOut { .. }))
+}
+
+async fn usable_redis(url: &Address, how: &RedisArgs) -> anyhow::Result<RedisConnection> {
     let ca = authority(how)?;
     let given_as = url.given_as();
     let address = RedisAddress { url: url.expose(), ca: ca.as_deref() };

@@ -100,6 +100,8 @@ pub struct Sale {
     section: Arc<CriticalSection>,
     queue: Option<Queue>,
     settlement: Arc<OrderSettlement>,
+    /// Places for payments, cancellations and callbacks that have not ended.
+    settlement_slots: Arc<Semaphore>,
     in_flight: InFlightRequests,
     tasks: TaskTracker,
 }
@@ -129,6 +131,7 @@ impl Sale {
                 pool: parts.pool.clone(),
                 payments: parts.payments.clone(),
             }),
+            settlement_slots: Arc::new(Semaphore::new(config.max_orders)),
             in_flight: InFlightRequests::default(),
             section: Arc::new(CriticalSection::new(Arc::clone(&config), parts, batch_writer)),
             queue,

@@ -99,8 +99,26 @@ impl Sale {
             Err(refusal) => return count(action, refusal.into()),
         };
         let work = async move {
-            let settled = count(action, work.await);
+            let settled = work.await;
             drop(in_flight);
+            settled
+        };
+        self.run_in_slot(action, work).await
+    }
+
+    /// Runs the work in a task, if one of `max_orders` places is free. A client that hangs up gives
+    /// its place back only when the work has ended.
+    async fn run_in_slot(
+        &self,
+        action: &'static str,
+        work: impl Future<Output = SettlementOutcome> + Send + 'static,
+    ) -> SettlementOutcome {
+        let Ok(slot) = Arc::clone(&self.settlement_slots).try_acquire_owned() else {
+            return count(action, Refusal::Overloaded.into());
+        };
+        let work = async move {
+            let settled = count(action, work.await);
+            drop(slot);
             settled
         };
         let task = self.tasks.spawn(work.in_current_span());
@@ -120,9 +138,7 @@ impl Sale {
             let Ok(order) = notice.order_id.parse() else { return Refusal::OrderNotFound.into() };
             settled(order, settlement.handle_callback(order, &notice).await)
         };
-        let work = async move { count("callback", work.await) };
-        let task = self.tasks.spawn(work.in_current_span());
-        Ok(task.await.unwrap_or(SettlementOutcome::Failed))
+        Ok(self.run_in_slot("callback", work).await)
     }
 }
 

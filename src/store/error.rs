@@ -128,6 +128,7 @@ impl From<redis::RedisError> for StoreError {
             redis::ErrorKind::UnexpectedReturnType | redis::ErrorKind::Client => {
                 Self::Unexpected(error.to_string())
             }
+            _ if error.is_timeout() => Self::TimedOut { server: "redis" },
             _ => Self::Unavailable { server: "redis", reason: error.to_string() },
         }
     }

@@ -4,9 +4,9 @@
 //! ones exactly one finds it unpaid, on whichever replica and under whatever lock. A cancelled
 //! order returns its unit in the same transaction.
 //!
-//! All transactions lock rows in one order, as purchases do: key, orders by their ids, charge, then
-//! the stock row in the packet of the COMMIT. So no transaction waits for an order while it has the
-//! stock row.
+//! Settlements lock rows in one order, as purchases do: key, orders by their ids, charge, then the
+//! stock row in the packet of the COMMIT. So none of them waits for an order while it has the stock
+//! row.
 
 use std::fmt::Write;
 

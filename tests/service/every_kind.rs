@@ -3,16 +3,14 @@
 
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
 
 use distlock::{Backend, LockKind};
 use seckill::domain::Role;
 use testbed::{Redis, RedisOptions, Replica, ZooKeeper, ZooKeeperOptions};
 use tokio::task::{JoinSet, spawn_blocking};
-use tokio::time::sleep;
 
 use crate::caller::Caller;
-use crate::crowd::{Fate, buy_at};
+use crate::crowd::buy_until_told;
 use crate::fleet::start_together;
 use crate::replicas::spec;
 use crate::support::{Place, servers, token};
@@ -23,9 +21,6 @@ const REQUESTS_PER_USER: u64 = 5;
 const REPLICAS: usize = 3;
 /// Enough units for every buyer.
 const STOCK: u32 = 1000;
-/// For how long a buyer asks again who is refused for want of a server, and how soon.
-const RETRY_TIMEOUT: Duration = Duration::from_secs(30);
-const PAUSE: Duration = Duration::from_millis(50);
 
 /// Servers that only some kinds need.
 struct ExtraServers {
@@ -72,21 +67,6 @@ fn start(kind: LockKind) -> Vec<Replica> {
     start_together((1..=replicas).map(|number| spec(&place, &format!("{kind}-{number}"), &flags)))
 }
 
-/// What the user is told in the end. On a busy machine a replica may find its servers slow and
-/// refuse, which writes nothing: the buyer asks again.
-async fn settled(url: &str, voucher: &str, user: u64) -> String {
-    let deadline = Instant::now() + RETRY_TIMEOUT;
-    loop {
-        let told = buy_at(url, voucher, user).await;
-        let words = told.words();
-        let again = words.starts_with("503 ") && told.fate() == Fate::Refused;
-        if !again || Instant::now() > deadline {
-            return words;
-        }
-        sleep(PAUSE).await;
-    }
-}
-
 /// Sells under that lock; how many orders there are, and how many users have more than one.
 async fn sell(kind: LockKind) -> (u64, u64) {
     let replicas = spawn_blocking(move || start(kind)).await.expect("replicas");
@@ -97,7 +77,10 @@ async fn sell(kind: LockKind) -> (u64, u64) {
         for number in 0..REQUESTS_PER_USER {
             let at = usize::try_from(user + number).expect("small") % replicas.len();
             let (url, voucher) = (replicas[at].base_url().to_owned(), voucher.clone());
-            requests.spawn(async move { settled(&url, &voucher, user).await });
+            requests.spawn(async move {
+                let tries = buy_until_told(&url, &voucher, user).await;
+                tries.last().expect("one at least").words()
+            });
         }
     }
     let words: BTreeSet<String> = requests.join_all().await.into_iter().collect();

@@ -157,3 +157,19 @@ async fn a_redis_whose_connection_is_half_open_is_reached_on_another_one() {
     }
     service.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_starts_when_a_silent_redis_answers_again() {
+    let place = tokio::task::spawn_blocking(Place::fresh).await.expect("a place");
+    let (proxy, through) = place.redis_through_proxy();
+    proxy.set_swallowing(Direction::Both, true);
+    let starting = tokio::spawn(async move { Service::start_at(through, &[]).await });
+    // Two are one try, which then has failed.
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while proxy.counts().connections < 3 && !starting.is_finished() {
+        assert!(Instant::now() < deadline, "it does not try again");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    proxy.set_swallowing(Direction::Both, false);
+    starting.await.expect("it starts").stop().await;
+}

@@ -1,6 +1,6 @@
 //! Groups as callers see them: full queues, ends, hang-ups and lost locks.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use seckill::domain::Role;
 use serde_json::json;
@@ -8,7 +8,7 @@ use testbed::Command;
 use tokio::io::AsyncWriteExt;
 use tokio::task::JoinSet;
 
-use crate::crowd::{Books, Fate, Try, buy_at, buy_together};
+use crate::crowd::{Books, Fate, Try, buy_at, buy_together, buy_until_told};
 use crate::redis_side::RedisSide;
 use crate::support::{Place, Service, eventually, token};
 use crate::wire;
@@ -27,34 +27,26 @@ async fn books(service: &Service, voucher: &str) -> Books {
     Books::read(&service.place.database_url, voucher).await
 }
 
-/// The last answers of those users, and how many had none before. A buyer who was told that the
-/// service is busy asks again, and so does one without an answer: servers may stand still.
-async fn buy_until_told(
+/// The last answers of those users, and how many had none before.
+async fn last_answers(
     url: &str,
     voucher: &str,
     users: impl IntoIterator<Item = u64>,
 ) -> (Vec<Try>, usize) {
-    let deadline = Instant::now() + Duration::from_mins(2);
     let mut tasks = JoinSet::new();
     for user in users {
         let (url, voucher) = (url.to_owned(), voucher.to_owned());
-        tasks.spawn(async move {
-            let mut is_doubtful = false;
-            loop {
-                let one = buy_at(&url, &voucher, user).await;
-                let status = one.answer.as_ref().map_or(0, |answer| answer.status.as_u16());
-                is_doubtful |= one.fate() == Fate::Unknown;
-                if [201, 409].contains(&status) || Instant::now() > deadline {
-                    return (one, is_doubtful);
-                }
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
-        });
+        tasks.spawn(async move { buy_until_told(&url, &voucher, user).await });
     }
-    let told = tasks.join_all().await;
-    let doubtful = |(one, is_doubtful): &&(Try, bool)| *is_doubtful && !is_bought(one);
-    let doubtful = told.iter().filter(doubtful).count();
-    (told.into_iter().map(|(one, _)| one).collect(), doubtful)
+    let mut doubtful = 0;
+    let mut last = Vec::new();
+    for mut tries in tasks.join_all().await {
+        let is_doubtful = tries.iter().any(|one| one.fate() == Fate::Unknown);
+        let one = tries.pop().expect("one at least");
+        doubtful += usize::from(is_doubtful && !is_bought(&one));
+        last.push(one);
+    }
+    (last, doubtful)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -64,7 +56,7 @@ async fn many_buyers_get_exactly_the_stock_and_no_user_two() {
         let voucher = service.voucher(60).await;
         // Each buyer asks twice.
         let users = (0..300).map(|n| 1 + n % 150);
-        let (tries, doubtful) = buy_until_told(&service.url, &voucher, users).await;
+        let (tries, doubtful) = last_answers(&service.url, &voucher, users).await;
         let books = books(&service, &voucher).await;
         books.add_up_to(60);
         assert_eq!((books.stock, books.orders.len()), (0, 60), "{lock}");

@@ -145,6 +145,34 @@ async fn a_cancellation_waits_for_a_running_time_out_and_blocks_no_purchase() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn cancellations_beyond_their_bound_are_refused_also_when_clients_hang_up() {
+    let place = tokio::task::spawn_blocking(Place::fresh).await.expect("a place");
+    let (proxy, through) = place.database_through_proxy();
+    let service = Service::start_at(through, &["--max-orders", "2"]).await;
+    let voucher = service.voucher(9).await;
+    let mut orders = Vec::new();
+    for user in 1..=3 {
+        orders.push(service.order(&voucher, user).await);
+    }
+    let returns = Command::sql("UPDATE voucher_stock SET stock = stock +");
+    let rule = proxy.arm(returns, Action::HoldRequest, Times::Next(2));
+    for (user, order) in (1..).zip(&orders[..2]) {
+        let (url, path) = (service.url.clone(), format!("/api/orders/{order}/cancel"));
+        let cancelling = tokio::spawn(async move { post(&url, &path, user, None).await });
+        eventually("it is under way", async || rule.fired() == user).await;
+        cancelling.abort();
+    }
+    let refused = service.cancel(&orders[2], 3).await;
+    assert_eq!(refused.problem(503), "overloaded");
+    assert_eq!(service.look(&orders[2], 3).await["status"], "unpaid");
+    service.order(&voucher, 4).await;
+    rule.release();
+    eventually("a place is free", async || service.cancel(&orders[2], 3).await.status == 200).await;
+    eventually("all are cancelled", async || service.add_up(&voucher).await == (1, 3, 8)).await;
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn orders_are_cancelled_while_others_are_bought_without_a_deadlock() {
     for writer in ["single", "grouped"] {
         let flags = ["--writer", writer, "--unpaid-timeout-s", "1", "--lock-wait-ms", "10000"];

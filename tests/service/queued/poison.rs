@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use testbed::{Action, Command as ServerCommand, Times};
 use tokio::process::Command;
 
 use crate::breakable::blocking;
@@ -83,6 +84,39 @@ async fn a_poisonous_entry_blocks_no_other_ends_dead_and_can_be_replayed() {
     let books = assert_settled(&place, &voucher, &others, 20).await;
     assert_eq!(books.of(POISONED), [order.expect("an order")]);
     assert_eq!(letters(&place, &["list"]).await.0.len(), 0);
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replay_that_lost_its_answer_and_bought_is_reported_as_admitted() {
+    let service = service(&[]).await;
+    let (place, url) = (service.place.clone(), service.url.clone());
+    let voucher = service.voucher(20).await;
+    let mut tickets = Vec::new();
+    for user in [POISONED, POISONED + 1] {
+        poison(&place, user).await;
+        tickets.push(ticket_of(buy(&url, &voucher, user).await));
+    }
+    for (user, ticket) in (POISONED..).zip(&tickets) {
+        assert_eq!(end_of(&url, ticket, user).await.0, "dead");
+        heal(&place, user).await;
+    }
+    // It loads the script.
+    assert!(letters(&place, &["replay", &tickets[0]]).await.1);
+
+    let (redis, through) = place.redis_through_proxy();
+    let (database, through_both) = through.database_through_proxy();
+    let script = ServerCommand::redis("EVALSHA").containing(tickets[1].clone());
+    redis.arm(script, Action::CutAnswer, Times::Next(1));
+    let put_back = ServerCommand::sql("INSERT INTO tickets");
+    let put_back = database.arm(put_back, Action::HoldRequest, Times::Next(1));
+    let ticket = tickets[1].clone();
+    let replaying = tokio::spawn(async move { letters(&through_both, &["replay", &ticket]).await });
+    eventually("it is put back", async || put_back.fired() == 1).await;
+    assert_eq!(end_of(&url, &tickets[1], POISONED + 1).await.0, "bought");
+    put_back.release();
+    let (told, all) = replaying.await.expect("no panic");
+    assert!(told[0].ends_with(": admitted again") && all, "{told:?}");
     service.stop().await;
 }
 
