@@ -11,6 +11,9 @@ report := target/report
 # Warnings stop CI, but not a build at work on the code.
 deny := $(if $(CI),-D warnings)
 
+# Programs are run from there, whatever the user's settings of cargo say.
+export CARGO_TARGET_DIR := $(CURDIR)/target
+
 # The programs that users run, quick to build: for what is tried out.
 build-demo := cargo build -p seckill -p loadtest --bins --profile demo --locked
 # The same, optimised as a whole, which takes a minute each: for what measures or runs for hours.

@@ -20,14 +20,15 @@ first_seed=${FIRST:-1} story=${STORY:-100} compare=${COMPARE:-30} smoke=${SMOKE:
 # PLANTS is the former name of BUG_SEEDS.
 bug_seeds=${BUG_SEEDS:-${PLANTS:-3}} busy=${BUSY:-4}
 loadtest=${LOADTEST:-target/release/loadtest}
-# No run takes longer, and no spinning process outlives all of them.
-longest_run_s=1800 longest_s=86400
+# No run takes longer.
+longest_run_s=1800
 [ -x "$loadtest" ] || { echo "there is no $loadtest" >&2; exit 2; }
 mkdir -p "$folder" || exit 2
 
 spinning=()
 for _ in $(seq "$busy"); do
-    timeout "$longest_s" sh -c 'while :; do :; done' &
+    # It ends with this process, however that ends.
+    setpriv --pdeathsig KILL sh -c 'while :; do :; done' &
     spinning+=($!)
 done
 trap 'kill "${spinning[@]}" 2>/dev/null' EXIT
@@ -40,7 +41,8 @@ declare -a red=()
 run() {
     local name=$1 status=0 first began=$SECONDS
     shift
-    timeout "$longest_run_s" "$loadtest" "$@" >"$folder/$name.txt" 2>&1 || status=$?
+    # In the foreground, so that Ctrl-C ends it.
+    timeout --foreground "$longest_run_s" "$loadtest" "$@" >"$folder/$name.txt" 2>&1 || status=$?
     runs=$((runs + 1))
     printf '%s  %-14s exit %s, %s s\n' "$(date -u +%H:%M:%S)" "$name" "$status" $((SECONDS - began))
     if [ "$status" = 0 ]; then

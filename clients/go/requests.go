@@ -50,7 +50,8 @@ func (l *Locks) attempt(
 		case isUnanswered(err):
 			l.abandon(guard, reenters)
 		case isGone && err == nil && left == granted:
-			_, _ = l.release(guard)
+			// It repeats what gets no answer, until the lease has ended.
+			l.abandon(guard, reenters)
 		}
 	})
 	select {

@@ -3,6 +3,7 @@
 use std::env;
 use std::fs;
 use std::net::SocketAddr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -65,7 +66,7 @@ impl Builder {
         self
     }
 
-    /// How long each server may take until it is ready; 20 seconds by default.
+    /// How long each server may take until it is ready; a minute by default.
     #[must_use]
     pub fn ready_within(mut self, limit: Duration) -> Self {
         self.ready_within = limit;
@@ -78,7 +79,7 @@ impl Builder {
     /// If the folder cannot be created or the system lacks `setsid` and `setpriv` (util-linux).
     pub fn start(self) -> Result<Bed> {
         let id = Uuid::new_v4().simple().to_string();
-        let dir = short_temp_folder().join(format!("testbed-{id}"));
+        let dir = usable_temp_folder(env::temp_dir()).join(format!("testbed-{id}"));
         let mark = format!("{MARK}={id}");
         // What guards the bed must be found even if the servers are looked for elsewhere.
         let reaper = Reaper::start(&Programs::of_the_system(), &mark, &dir)?;
@@ -298,8 +299,27 @@ impl Drop for Bed {
     }
 }
 
-/// The temporary folder of the system, or `/tmp` if a socket below that could not be opened.
-fn short_temp_folder() -> PathBuf {
-    let folder = env::temp_dir();
-    if folder.as_os_str().len() <= MAX_PARENT_BYTES { folder } else { PathBuf::from("/tmp") }
+/// The temporary folder of the system, or `/tmp` if a socket below that could not be opened, or if
+/// the servers' own scripts and options could not name it.
+fn usable_temp_folder(folder: PathBuf) -> PathBuf {
+    let name = folder.as_os_str();
+    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"/._-+".contains(byte);
+    let is_usable = name.len() <= MAX_PARENT_BYTES && name.as_bytes().iter().all(is_plain);
+    if is_usable { folder } else { PathBuf::from("/tmp") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_temporary_folder_is_used_if_servers_can_name_it() {
+        let used = |folder: &str| usable_temp_folder(PathBuf::from(folder));
+        for folder in ["/var/tmp/x-1_2.3", "/tmp"] {
+            assert_eq!(used(folder), PathBuf::from(folder));
+        }
+        for folder in ["/tmp/a b", "/tmp/\"a\"", "/tmp/\u{e4}", &format!("/{}", "x".repeat(200))] {
+            assert_eq!(used(folder), PathBuf::from("/tmp"));
+        }
+    }
 }

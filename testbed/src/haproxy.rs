@@ -4,6 +4,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Deref;
 use std::sync::Arc;
 
+use nix::sys::resource::{Resource, getrlimit};
+
 use crate::bed_state::{BedState, write_private};
 use crate::error::Result;
 use crate::ports;
@@ -21,6 +23,11 @@ const SERVERS_END: &str = "    # servers: end";
 /// The limit of connections from one address, for load generators that are all on 127.0.0.1.
 const SOURCE_LIMIT: (&str, &str) = ("SECKILL_MAXCONN_SOURCE", "4096");
 
+/// The connections of clients that the template admits.
+const MAX_CONNECTIONS: u64 = 4096;
+/// Files that HAProxy opens besides, and some more.
+const OWN_FILES: u64 = 256;
+
 /// Settings of a proxy.
 #[derive(Debug, Clone, Default)]
 pub struct HaproxyOptions {
@@ -28,6 +35,13 @@ pub struct HaproxyOptions {
     pub port: Option<u16>,
     /// Variables of the configuration that ships; they win over what a bed sets itself.
     pub env: Vec<(String, String)>,
+}
+
+/// The connections that are its own limit, if so many files may be open: it does not start if there
+/// are too few for them. A connection takes two, and it opens some itself.
+fn most_connections() -> u64 {
+    let most = getrlimit(Resource::RLIMIT_NOFILE).map_or(u64::MAX, |(_, hard)| hard);
+    (most.saturating_sub(OWN_FILES) / 2).clamp(1, MAX_CONNECTIONS)
 }
 
 /// A running proxy. Derefs to its [`Process`].
@@ -56,6 +70,7 @@ impl Haproxy {
                 ("SECKILL_PUBLIC_BIND".into(), public.to_string()),
                 ("SECKILL_OPERATOR_BIND".into(), operator.to_string()),
                 (SOURCE_LIMIT.0.into(), SOURCE_LIMIT.1.into()),
+                ("SECKILL_MAXCONN".into(), most_connections().to_string()),
             ];
             let process_spec = ProcessSpec {
                 name,

@@ -5,9 +5,11 @@
 //! look and the server's own bind another process can still take it; the start of a server is then
 //! tried again.
 
+use std::collections::VecDeque;
 use std::fs;
 use std::hash::{BuildHasher, RandomState};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::{Mutex, PoisonError};
 
 use crate::error::{Error, Result};
 
@@ -18,8 +20,27 @@ const MIN_PORTS_BELOW_KERNEL_RANGE: u16 = 1_000;
 /// Ports tried before the kernel chooses.
 const TRIES: u32 = 200;
 
-/// A loopback address with a port that has no listener at the moment.
+/// Ports of the last draws, which are not drawn again: two listeners of one HAProxy would share a
+/// port, and each connection would meet one of them.
+const MAX_RECENT: usize = 512;
+static RECENT: Mutex<VecDeque<u16>> = Mutex::new(VecDeque::new());
+
+/// A loopback address with a port that has no listener at the moment, and is none of the last 512.
 pub(crate) fn free_address() -> Result<SocketAddr> {
+    let mut recent = RECENT.lock().unwrap_or_else(PoisonError::into_inner);
+    loop {
+        let address = draw()?;
+        if !recent.contains(&address.port()) {
+            if recent.len() == MAX_RECENT {
+                recent.pop_front();
+            }
+            recent.push_back(address.port());
+            return Ok(address);
+        }
+    }
+}
+
+fn draw() -> Result<SocketAddr> {
     let highest = lowest_of_the_kernel();
     if highest.saturating_sub(MIN_PORT) >= MIN_PORTS_BELOW_KERNEL_RANGE {
         for _ in 0..TRIES {
@@ -46,4 +67,24 @@ fn lowest_of_the_kernel() -> u16 {
 fn random(bound: u16) -> u16 {
     let hash = RandomState::new().hash_one(0);
     u16::try_from(hash % u64::from(bound)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn a_port_is_not_drawn_again_among_the_next_512() {
+        let mut last: VecDeque<u16> = VecDeque::new();
+        for _ in 0..4000 {
+            last.push_back(free_address().expect("a port").port());
+            if last.len() > MAX_RECENT {
+                last.pop_front();
+            }
+            let distinct: HashSet<&u16> = last.iter().collect();
+            assert_eq!(distinct.len(), last.len());
+        }
+    }
 }

@@ -332,7 +332,7 @@ impl Access {
         let mut lines = vec![
             format!("bind {}", self.address.ip()),
             format!("port {}", self.address.port()),
-            format!("unixsocket {}", self.socket.display()),
+            format!("unixsocket \"{}\"", self.socket.display()),
             "unixsocketperm 700".into(),
             format!("requirepass {}", self.password),
         ];
@@ -343,9 +343,9 @@ impl Access {
         if let Some(Tls { address, certificates, .. }) = &self.tls {
             lines.extend([
                 format!("tls-port {}", address.port()),
-                format!("tls-cert-file {}", certificates.certificate.display()),
-                format!("tls-key-file {}", certificates.key.display()),
-                format!("tls-ca-cert-file {}", certificates.authority.display()),
+                format!("tls-cert-file \"{}\"", certificates.certificate.display()),
+                format!("tls-key-file \"{}\"", certificates.key.display()),
+                format!("tls-ca-cert-file \"{}\"", certificates.authority.display()),
                 "tls-auth-clients no".into(),
             ]);
         }

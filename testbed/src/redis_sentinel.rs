@@ -298,9 +298,9 @@ impl SentinelPlan<'_> {
             lines.extend([
                 format!("tls-port {}", tls.port()),
                 "tls-replication yes".into(),
-                format!("tls-cert-file {}", certificates.certificate.display()),
-                format!("tls-key-file {}", certificates.key.display()),
-                format!("tls-ca-cert-file {}", certificates.authority.display()),
+                format!("tls-cert-file \"{}\"", certificates.certificate.display()),
+                format!("tls-key-file \"{}\"", certificates.key.display()),
+                format!("tls-ca-cert-file \"{}\"", certificates.authority.display()),
                 "tls-auth-clients no".into(),
             ]);
         }

@@ -11,7 +11,8 @@
 //! final read takes a unit from no other. Until COMMIT other transactions read the stock as it was,
 //! or wait for its row. Where tickets are given, the request may have been admitted and then keeps
 //! its unit until its ticket ends. If its answer was lost that moment is not known, and the unit
-//! counts to the end.
+//! counts to the end. So does that of a request that was refused with 503. Its admission may have
+//! had no answer in time, and its unit returns when a worker finds its ticket ended.
 
 use loadtest_load::history::record::{NO_END, Record};
 
@@ -45,7 +46,7 @@ impl Claims {
         self.until.extend(absent);
     }
 
-    /// Adds one user's requests with unknown outcomes where tickets are given.
+    /// Adds one user's requests where tickets are given, of which the end is not known.
     pub(super) fn may_have_tickets<'r>(&mut self, asked: impl Iterator<Item = &'r Record>) {
         self.from.extend(asked.map(|record| record.start_ns));
     }

@@ -28,6 +28,9 @@ const SETTLED_NS: u64 = 1_000_000_000;
 /// How long its answer may take, and how long after the first request that follows the fault the
 /// first answer may come.
 const MAX_ANSWER_NS: u64 = 5_000_000_000;
+/// For how long after a stall a request may fail for it: a probe of a server may have failed then,
+/// and is repeated after a second and a half.
+const AFTER_STALL_NS: u64 = 2_000_000_000;
 /// How long a ticket may take to end: one that Redis has lost ends after 10 s.
 const MAX_TICKET_NS: u64 = 15_000_000_000;
 
@@ -71,6 +74,12 @@ impl Round<'_> {
     /// How long a request took, without the generator's own stalls.
     fn took_ns(&self, record: &Record) -> u64 {
         self.stalls().elapsed(record.start_ns, record.end_ns)
+    }
+
+    /// Whether the generator stood still then, or shortly before. Perhaps the whole machine did: a
+    /// replica gives up a server that does not answer for half a second.
+    fn met_a_stall(&self, record: &Record) -> bool {
+        self.stalls().met(record.start_ns.saturating_sub(AFTER_STALL_NS), record.end_ns)
     }
 
     fn code(&self, record: &Record) -> &str {
@@ -129,7 +138,7 @@ impl Round<'_> {
     fn failures(&self, breaches: &mut Breaches) -> RuleResult {
         let mut codes = BTreeSet::new();
         for record in self.evidence.records {
-            if has_failed(record, self.evidence.names) {
+            if has_failed(record, self.evidence.names) && !self.met_a_stall(record) {
                 codes.insert(self.code(record));
                 let why = || format!("request {} failed: {}", record.n, self.code(record));
                 breaches.add(self.evidence, why, || [record]);

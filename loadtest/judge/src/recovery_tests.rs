@@ -135,6 +135,17 @@ fn a_failure_in_a_rolling_restart_is_named_with_its_code() {
 }
 
 #[test]
+fn a_request_that_meets_a_stall_fails_for_it_and_not_for_a_restart() {
+    let failed = |ms| [record(Outcome::Refused, 4, [ms, ms + 500])];
+    // From 1000 to 1600 ms.
+    let stall = [mark(STALL, [HEALED + 1_600_000_000, 600_000_000])];
+    for (sent_ms, holds) in [(499, false), (500, true), (1500, true), (3600, true), (3601, false)] {
+        let (held, ..) = judged(Rule::NoFailureInRestart, &failed(sent_ms), &stall);
+        assert_eq!(held, Some(holds), "{sent_ms}");
+    }
+}
+
+#[test]
 fn a_ticket_that_has_not_ended_after_fifteen_seconds_never_ends() {
     let pending = |ms| record(Outcome::Unknown, 3, [0, ms]);
     assert_eq!(held(Rule::TicketsEnd, &[pending(15_000)]), Some(true));

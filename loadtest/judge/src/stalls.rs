@@ -35,6 +35,11 @@ impl Stalls {
         until.saturating_sub(from).saturating_sub(self.0.iter().map(stalled).sum())
     }
 
+    /// Whether there was one between two moments.
+    pub fn met(&self, from: u64, until: u64) -> bool {
+        self.0.iter().any(|[begin, end]| *begin <= until && from <= *end)
+    }
+
     /// The sum of all stalls.
     pub fn total(&self) -> u64 {
         self.0.iter().map(|[from, until]| until - from).sum()
@@ -58,6 +63,9 @@ mod tests {
             [(0, 60, 38), (0, 10, 10), (15, 45, 18), (10, 22, 0), (22, 40, 18), (60, 50, 0)]
         {
             assert_eq!(stalls.elapsed(from, until), elapsed, "{from} to {until}");
+        }
+        for (from, until, met) in [(0, 9, false), (0, 10, true), (22, 23, true), (23, 39, false)] {
+            assert_eq!(stalls.met(from, until), met, "{from} to {until}");
         }
         assert_eq!(Stalls::default().elapsed(3, u64::MAX), u64::MAX - 3);
         let fault = Mark { what: "fault".into(), ..mark(9, 9) };

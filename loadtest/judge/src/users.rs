@@ -98,6 +98,12 @@ impl Users {
         }
         let ended = |record: &&Record| record.admitted && record.outcome.is_definite_refusal();
         user.asked.iter().filter(ended).for_each(|record| self.claims.given_back(record));
+        if self.has_tickets {
+            let unanswered = |record: &&Record| evidence.names.code(record).starts_with("503");
+            let refused = user.asked.iter().filter(|record| !record.admitted);
+            let refused = refused.filter(|record| record.outcome.is_definite_refusal());
+            self.claims.may_have_tickets(refused.filter(unanswered));
+        }
         let first = user.asked.first().map_or(0, |record| record.start_ns);
         let asked_at = user.acknowledged.iter().map(|(_, asked_ns)| *asked_ns);
         for asked_ns in asked_at.chain(std::iter::repeat_n(first, user.excess)) {

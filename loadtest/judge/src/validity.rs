@@ -115,6 +115,24 @@ pub fn of_lost_locks(figures: &Figures) -> Option<String> {
     (lost == 0).then(|| "no purchase lost its lock".to_owned())
 }
 
+/// How many acknowledged orders were committed when their lock's validity time had ended.
+pub fn committed_late(records: &[Record], names: &Names) -> u64 {
+    let is_late = |record: &&Record| {
+        record.outcome == Outcome::Bought
+            && names.holds.get(&record.n).is_some_and(|hold| hold.lost)
+    };
+    records.iter().filter(is_late).count() as u64
+}
+
+/// The reason why a load shows nothing in which orders were committed late.
+pub fn of_late_commits(count: u64) -> Option<String> {
+    let text = format!(
+        "{count} orders were committed after their locks' validity time: their holders stood still \
+         before COMMIT"
+    );
+    (count > 0).then_some(text)
+}
+
 /// Why all requests of a round with a fault were no real load. The figures of a round cover only
 /// its main load.
 pub fn of_round(records: &[Record], names: &Names, replicas: u16) -> Vec<String> {

@@ -9,6 +9,8 @@ use loadtest_load::outcome::Outcome;
 use super::*;
 use crate::evidence::{AuditCheck, Evidence};
 
+/// The second code of a scene's requests.
+const UNANSWERED: &str = "503 dependency_unavailable";
 const TABLES: [&str; 3] = ["orders", "voucher_stock", "stock_grants"];
 
 /// A load of three users with ids 10, 11 and 12 on two units; changed by each test.
@@ -67,9 +69,10 @@ impl Scene {
     fn judge_with(&self, audit: AuditCheck<'_>) -> Verdict {
         let mut records = self.records.clone();
         Record::sort(&mut records);
+        let codes = ["", UNANSWERED].map(str::to_owned).into();
         judge(&Evidence {
             records: &records,
-            names: &Names::default(),
+            names: &Names { codes, ..Names::default() },
             rows: &self.rows,
             rows_are_all: self.all,
             earlier: &self.earlier,
@@ -296,6 +299,15 @@ fn a_unit_is_kept_for_a_ticket_from_when_it_was_asked_for_until_it_ends() {
     assert_eq!(told(true, 2 * SECOND), [], "it was sent when that was known");
     assert_eq!(told(true, 2 * SECOND + 1), [Rule::SoldOutIsTrue]);
     assert_eq!(told(false, 30), [Rule::SoldOutIsTrue], "nothing was kept for who was refused");
+    // So was that of an admission without an answer in time, until a worker gave it back.
+    let mut scene = Scene::good();
+    scene.records[1] = Record { code: 1, ..record(1, Outcome::Refused, None, 5) };
+    let bought = record(1, Outcome::Bought, Some(101), 3 * SECOND);
+    scene.records[2] = Record { n: 8, admitted: true, ..bought };
+    scene.records[3] = Record { n: 9, ..record(2, Outcome::SoldOut, None, 2 * SECOND) };
+    assert_eq!(broken(&scene.judge()), []);
+    scene.records[1].code = 0;
+    assert_eq!(broken(&scene.judge()), [Rule::SoldOutIsTrue]);
     // The answer that brought the ticket first was lost, and its second request was told the end.
     let mut scene = Scene::good();
     scene.records[1] = record(1, Outcome::Unknown, None, 5);

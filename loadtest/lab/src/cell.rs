@@ -5,10 +5,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use loadtest_judge::holds::HoldOverlaps;
+use loadtest_judge::terms::Terms;
 use loadtest_judge::validity;
 use loadtest_judge::verdict::{Rule, Verdict};
 use loadtest_load::client::Target;
 use loadtest_load::drive;
+use loadtest_load::history::History;
 use loadtest_load::history::final_state::Audit;
 use loadtest_load::live::LiveFigures;
 use loadtest_load::progress::Progress;
@@ -86,6 +88,10 @@ pub struct CellReport {
     /// Whether a replica died that no fault had killed.
     #[serde(default)]
     pub died: bool,
+    /// Orders that were committed when their lock's validity time had ended, if that explains what
+    /// was broken. Their holders stood still between their last look and COMMIT.
+    #[serde(default)]
+    pub committed_late: u64,
     /// Rules that this cell had to keep and did not.
     pub broken_rules: Vec<Rule>,
     /// Why the cell could not be run, if so.
@@ -168,6 +174,7 @@ impl CellReport {
             invalid_because: Vec::new(),
             spoiled: false,
             died: false,
+            committed_late: 0,
             broken_rules: Vec::new(),
             error: None,
             load: None,
@@ -235,6 +242,31 @@ impl CellReport {
         }
     }
 
+    /// Makes the cell invalid if a rule that the run demands could not be judged, or if orders that
+    /// were committed late explain what was broken.
+    #[must_use]
+    pub(crate) fn with_history(mut self, history: &History, terms: &Terms) -> Self {
+        if let (Some(verdict), true) = (&self.verdict, self.broken_rules.is_empty()) {
+            let unjudged = terms.demands.iter().filter(|rule| !verdict.is_judged(**rule));
+            self.invalid_because
+                .extend(unjudged.map(|rule| format!("not judged: {}", rule.words())));
+        }
+        let of_lock = |rule| {
+            matches!(rule, Rule::OrdersWithinStock | Rule::OneOrderPerUser | Rule::StockAddsUp)
+        };
+        let is_broken = self.observed != self.predicted || !self.broken_rules.is_empty();
+        if is_broken
+            && self.trial().rests_on_validity()
+            && self.broken_rules.iter().all(|rule| of_lock(*rule))
+        {
+            self.committed_late = validity::committed_late(&history.records, &history.names);
+            self.invalid_because.extend(validity::of_late_commits(self.committed_late));
+        }
+        self.spoiled |= !self.invalid_because.is_empty() && self.committed_late > 0;
+        self.valid = self.invalid_because.is_empty();
+        self
+    }
+
     /// Adds the round, which may make the cell invalid.
     #[must_use]
     pub fn with_round(mut self, round: Round) -> Self {
@@ -278,7 +310,7 @@ pub fn demanded(predicted: Prediction, verdict: &Verdict) -> Vec<Rule> {
         Rule::OrdersWithinStock => predicted.oversells,
         Rule::OneOrderPerUser => predicted.duplicates,
         Rule::AcknowledgedExist => predicted.loses,
-        Rule::StockAddsUp => !predicted.holds(),
+        Rule::StockAddsUp => predicted.oversells || predicted.duplicates,
         rule if rule.is_of_some_runs() => !verdict.is_judged(*rule),
         _ => false,
     };

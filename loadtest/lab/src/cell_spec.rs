@@ -106,6 +106,13 @@ impl CellSpec {
         rules
     }
 
+    /// Whether nothing but the validity time keeps its holders apart: one that is stopped between
+    /// its last look and its COMMIT works on beside the next one.
+    pub fn rests_on_validity(self) -> bool {
+        let is_long = matches!(self.scenario, Scenario::LongWorkKept | Scenario::LongWorkStopped);
+        is_long && self.fault.is_none() && self.axes.guards == Guards::Off
+    }
+
     /// The name of what distinguishes it from the comparison's cell at its place.
     pub fn scenario_or_fault(self) -> Option<&'static str> {
         match self.scenario {

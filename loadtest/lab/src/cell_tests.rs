@@ -15,6 +15,11 @@ use crate::sale::verdict;
 /// A sale to 700 users of a voucher for which 100 units were asked. The service put `granted` units
 /// on sale and sold all of them, and its audit agrees.
 fn sale(granted: u32) -> History {
+    sale_with_orders(granted, granted)
+}
+
+/// A sale of a voucher for which 100 units were asked, to 700 users, with this number of orders.
+fn sale_with_orders(granted: u32, orders: u32) -> History {
     let bought = |user: u32| Record {
         start_ns: u64::from(user),
         end_ns: u64::from(user) + 10,
@@ -26,7 +31,7 @@ fn sale(granted: u32) -> History {
         ..Record::that_ended(Outcome::Bought)
     };
     let row = |user: u32| OrderRow::new(u64::from(user) + 1000, user.into());
-    let rows: Vec<OrderRow> = (0..granted).map(row).collect();
+    let rows: Vec<OrderRow> = (0..orders).map(row).collect();
     let account = Audit::of(&rows, granted.into(), 0, ["orders", "voucher_stock", "stock_grants"]);
     let said = Some(account.clone());
     let reading =
@@ -44,7 +49,7 @@ fn sale(granted: u32) -> History {
     };
     History {
         begin: Begin::now("http://127.0.0.1:1".to_owned(), 0, 700, vec![offer]),
-        records: (0..granted).map(bought).collect(),
+        records: (0..orders).map(bought).collect(),
         names: Names { replicas: vec!["r1".to_owned()], ..Names::default() },
         vouchers: vec![voucher_history],
         conditions: Vec::new(),
@@ -153,4 +158,57 @@ fn an_error_beside_a_replica_that_died_unexpectedly_names_that_replica() {
         "replica r1 died",
         "it was up again"
     );
+}
+
+/// A cell of long work under a lock per voucher, without guards, with that number of orders of 100
+/// units. The lock of the last one was lost by then, or was not.
+fn long_work(scenario: Scenario, orders: u32, lost: bool) -> CellReport {
+    let lock = Lock::Redisson;
+    let axes = CellAxes { lock, scope: Scope::Voucher, guards: Guards::Off, replicas: 3 };
+    let trial = CellSpec { scenario, ..CellSpec::plain(axes) };
+    let mut history = sale_with_orders(100, orders);
+    let hold = LockHold { earliest: 0, from: 0, until: 9, lost };
+    history.names.holds.insert(orders - 1, hold);
+    let terms = Terms::default();
+    CellReport::of(trial, 100, Figures::default(), verdict(&history, &terms))
+        .with_history(&history, &terms)
+}
+
+#[test]
+fn an_order_that_was_committed_late_under_a_lost_lock_makes_its_cell_invalid_and_not_wrong() {
+    let why = "1 orders were committed after their locks' validity time";
+    let is_excused = |report: &CellReport| {
+        let said = report.invalid_because.iter().any(|reason| reason.starts_with(why));
+        assert_eq!((said, report.spoiled), (report.committed_late > 0, report.committed_late > 0));
+        said
+    };
+    let oversold = long_work(Scenario::LongWorkKept, 101, true);
+    assert_eq!(oversold.oversold, 1);
+    assert!(is_excused(&oversold), "{:?}", oversold.broken_rules);
+    assert!(!is_excused(&long_work(Scenario::LongWorkKept, 101, false)), "its lock was held");
+    assert!(!is_excused(&long_work(Scenario::LongWorkKept, 100, true)), "nothing was broken");
+    assert!(!is_excused(&long_work(Scenario::ShortWork, 101, true)), "its lease is long");
+}
+
+#[test]
+fn a_rule_that_a_run_demands_and_that_is_not_judged_makes_its_cell_invalid() {
+    let axes =
+        CellAxes { lock: Lock::Redisson, scope: Scope::User, guards: Guards::On, replicas: 3 };
+    let (history, trial) = (sale(100), CellSpec::plain(axes));
+    let of = |demands: Vec<Rule>| {
+        let terms = Terms { demands, ..Terms::default() };
+        CellReport::of(trial, 100, Figures::default(), verdict(&history, &terms))
+            .with_history(&history, &terms)
+            .invalid_because
+    };
+    let unjudged = format!("not judged: {}", Rule::PurchasesEnd.words());
+    assert!(!of(Vec::new()).contains(&unjudged));
+    assert!(of(vec![Rule::PurchasesEnd]).contains(&unjudged));
+}
+
+#[test]
+fn the_stock_has_to_add_up_where_a_database_may_lose_orders() {
+    let blank = Verdict::unjudged("no sale");
+    assert!(demanded(Prediction::LOSES, &blank).contains(&Rule::StockAddsUp));
+    assert!(!demanded(Prediction::BREAKS, &blank).contains(&Rule::StockAddsUp));
 }

@@ -168,6 +168,11 @@ impl Deployment {
         self.history.as_deref()
     }
 
+    /// The folder of its servers, which is removed with them.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// The replicas, `r1` first.
     pub fn replicas(&self) -> &[Arc<Replica>] {
         &self.replicas

@@ -120,7 +120,9 @@ impl BugCase {
             if self.signs.contains(&finding.rule) {
                 found.signs.push(text.clone());
             }
-            found.wrong.push(text);
+            if report.committed_late == 0 {
+                found.wrong.push(text);
+            }
         }
         found
     }

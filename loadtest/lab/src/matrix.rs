@@ -175,7 +175,8 @@ fn is_worth_retrying(report: &CellReport) -> bool {
 /// Whether a cell, valid or not, has found a promise that was not kept and should have been.
 fn found_violation(report: &CellReport) -> bool {
     let breaks_more = report.observed.breaks_more_than(report.predicted);
-    breaks_more || !report.broken_rules.is_empty() || report.died
+    let is_broken = breaks_more || !report.broken_rules.is_empty();
+    report.died || is_broken && report.committed_late == 0
 }
 
 /// Whether a cell is finished: another run of it could only say the same, or would hide what this

@@ -149,6 +149,19 @@ fn a_round_that_has_found_something_is_not_run_again_though_it_is_invalid_beside
 }
 
 #[test]
+fn a_cell_whose_orders_were_committed_late_is_run_again() {
+    let late = CellReport {
+        spoiled: true,
+        committed_late: 1,
+        broken_rules: vec![Rule::OrdersWithinStock],
+        ..report(Prediction::HOLDS, Prediction::OVERSELLS, false)
+    };
+    assert!(is_worth_retrying(&late));
+    assert!(!is_conclusive(&late));
+    assert!(!is_worth_retrying(&CellReport { died: true, ..late }));
+}
+
+#[test]
 fn a_cell_is_finished_if_it_is_valid_or_has_found_something() {
     use Prediction as P;
     let cell = |valid| CellReport { error: None, ..report(P::HOLDS, P::HOLDS, valid) };

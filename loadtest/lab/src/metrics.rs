@@ -89,16 +89,18 @@ async fn purchases_in_progress(replicas: &[SocketAddr]) -> Option<u64> {
     Some(all.max(0.0) as u64)
 }
 
-/// How many begun purchases have not ended within `timeout`; `None` if a replica does not tell.
+/// How many begun purchases have not ended within `timeout`: the last answer of those replicas, and
+/// `None` if a replica has told nothing at all.
 ///
 /// The last reading begins after the deadline, so that a late one sees what has ended meanwhile.
 pub async fn purchases_left(replicas: &[SocketAddr], timeout: Duration) -> Option<u64> {
     let deadline = Instant::now() + timeout;
+    let mut last = None;
     loop {
         let is_last = Instant::now() >= deadline;
-        let left = purchases_in_progress(replicas).await;
-        if is_last || left == Some(0) {
-            return left;
+        last = purchases_in_progress(replicas).await.or(last);
+        if is_last || last == Some(0) {
+            return last;
         }
         sleep(POLL_INTERVAL).await;
     }

@@ -336,10 +336,9 @@ impl FaultRound<'_> {
         for (index, replica) in context.deployment.replicas().iter().enumerate() {
             let target = Target::parse(replica.base_url())?;
             for buyer in fresh.next().into_iter().chain(&again) {
-                if !self.serve_one(buyer, &target, round_history, monitor).await? {
-                    let name = replica_name(index);
-                    let detail =
-                        format!("{name} did not serve user {} within {SERVE_TIMEOUT:?}", buyer.id);
+                if let Err(why) = self.serve_one(buyer, &target, round_history, monitor).await? {
+                    let (name, user) = (replica_name(index), buyer.id);
+                    let detail = format!("{name} did not serve user {user}: {why}");
                     round_history.record_rule(Rule::EachReplicaServes, false, detail).await;
                     // One is enough, and others would wait as long.
                     return Ok((served, false));
@@ -353,14 +352,15 @@ impl FaultRound<'_> {
         Ok((served, true))
     }
 
-    /// Whether that replica serves the buyer in time, not counting the generator's own stalls.
+    /// Has that replica serve the buyer in time, not counting the generator's own stalls; why it
+    /// did not.
     async fn serve_one(
         &self,
         buyer: &User,
         target: &Arc<Target>,
         round_history: &mut RoundHistory,
         monitor: &StallMonitor,
-    ) -> Result<bool> {
+    ) -> Result<std::result::Result<(), String>> {
         let began = Instant::now();
         let is_late = || began.elapsed() >= SERVE_TIMEOUT + monitor.stalled_since(began);
         loop {
@@ -370,8 +370,11 @@ impl FaultRound<'_> {
             // The last request leaves after the deadline: its answer may come as late as it likes.
             let is_last = is_late();
             match round_history.run(&plan, &live, &CancellationToken::new()).await {
-                Ok(_) if live.decided() > 0 => return Ok(true),
-                Ok(_) if is_last => return Ok(false),
+                Ok(_) if live.decided() > 0 => return Ok(Ok(())),
+                Ok(_) if is_last => {
+                    return Ok(Err(format!("no answer decided it within {SERVE_TIMEOUT:?}")));
+                }
+                Err(Error::Unanswered(why)) if is_last => return Ok(Err(why)),
                 Err(error) if is_last => return Err(error),
                 Ok(_) | Err(_) => sleep(SAMPLE_INTERVAL).await,
             }

@@ -1,7 +1,7 @@
 //! One voucher on a private deployment, from its opening to its verdict.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http::HeaderValue;
 use loadtest_judge::audit::DatabaseReader;
@@ -44,6 +44,8 @@ const CALL_DEADLINE: Duration = Duration::from_secs(10);
 /// How often the database is read again until two readings are equal.
 const SETTLE_READINGS: u32 = 25;
 const SETTLE_PAUSE: Duration = Duration::from_millis(200);
+/// From when on an audit that cannot be read is the service's failure.
+const AUDIT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A voucher that is on sale.
 #[derive(Debug)]
@@ -125,7 +127,8 @@ impl<'a> Sale<'a> {
 
     /// The history of the planned requests.
     pub(super) fn record(&self, plan: &Plan) -> Result<HistoryFile> {
-        let file = self.deployment.history();
+        // What a killed run leaves is removed with the folder of its servers.
+        let file = (self.deployment.history(), self.deployment.folder());
         let demands = self.trial.demands(self.load);
         let demands: Vec<String> = demands.into_iter().map(Rule::name).collect();
         let demands = demands.join(",");
@@ -165,7 +168,8 @@ impl<'a> Sale<'a> {
             locks.started_anew = now.zip(&self.pids).filter(|(now, then)| now != *then).count();
         }
         let mut report =
-            CellReport::of(self.trial, self.load.stock, figures, verdict(&history, &terms));
+            CellReport::of(self.trial, self.load.stock, figures, verdict(&history, &terms))
+                .with_history(&history, &terms);
         report.detail = Some(detail);
         if let Err(error) = &said {
             report.error = Some(error.to_string());
@@ -184,13 +188,16 @@ impl<'a> Sale<'a> {
         let operator = Target::parse(self.deployment.operator_url())?;
         let mut operator = Connection::new(operator, CALL_DEADLINE);
         let mut last = reader.read(&id, guards).await?;
+        let began = Instant::now();
         for _ in 0..SETTLE_READINGS {
             if !quiet {
                 tokio::time::sleep(SETTLE_PAUSE).await;
             }
             let said = api::audit(&mut operator, &self.admin, &id).await;
             let next = reader.read(&id, guards).await?;
-            if next.account == last.account {
+            // One that could not be read is read again, as one of a moving sale is.
+            let is_settled = next.account == last.account;
+            if is_settled && (said.is_ok() || began.elapsed() > AUDIT_TIMEOUT) {
                 return Ok((next, said));
             }
             last = next;

@@ -52,7 +52,7 @@ pub async fn connect(plan: &Plan) -> Result<Vec<Connection>> {
         let mut connection = Connection::new(plan.target.clone(), plan.timeout);
         retry!(api::voucher(&mut connection, &first)).map(|_| connection)
     });
-    try_join_all(opened).await.map_err(|error| Error::Setup(error.to_string()))
+    try_join_all(opened).await.map_err(|error| Error::Unanswered(error.to_string()))
 }
 
 /// Runs the load to its end, which the plan's limits and its time-out bound.

@@ -1,6 +1,7 @@
 //! The history of a load, from its header to its last line.
 
 use std::collections::HashMap;
+use std::env;
 use std::path::{Path, PathBuf};
 
 use loadtest_measure::error::{Error, Result};
@@ -25,20 +26,21 @@ impl HistoryFile {
     /// Creates the file, in a temporary folder if none is named; `offered` are the units of each
     /// voucher of the plan.
     pub fn begin(plan: &Plan, file: Option<&Path>, offered: &[Option<i64>]) -> Result<Self> {
-        Self::begin_with(plan, file, offered, &[])
+        Self::begin_with(plan, (file, &env::temp_dir()), offered, &[])
     }
 
-    /// Creates the file with settings besides those of the plan, by name.
+    /// Creates the file with settings besides those of the plan, by name. If none is named, it is
+    /// in a folder of its own in `temporary`.
     pub fn begin_with(
         plan: &Plan,
-        file: Option<&Path>,
+        (file, temporary): (Option<&Path>, &Path),
         offered: &[Option<i64>],
         settings: &[(&str, &str)],
     ) -> Result<Self> {
         let (path, folder) = if let Some(file) = file {
             (file.to_owned(), None)
         } else {
-            let folder = tempfile::tempdir().map_err(|error| {
+            let folder = tempfile::tempdir_in(temporary).map_err(|error| {
                 Error::Setup(format!("there is no temporary folder for the history: {error}"))
             })?;
             (folder.path().join("history.jsonl.zst"), Some(folder))

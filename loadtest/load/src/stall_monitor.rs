@@ -23,6 +23,8 @@ pub type Stall = [Instant; 2];
 #[derive(Debug)]
 pub struct StallMonitor {
     stalls: Arc<Mutex<Vec<Stall>>>,
+    /// When the thread woke last.
+    woke: Arc<Mutex<Instant>>,
     /// The thread ends when this is dropped.
     _ends: Sender<()>,
 }
@@ -31,21 +33,27 @@ impl StallMonitor {
     /// Watches from now on.
     pub fn start() -> Self {
         let stalls = Arc::new(Mutex::default());
+        let woke = Arc::new(Mutex::new(Instant::now()));
         let ((ends, ended), noted) = (channel::<()>(), Arc::clone(&stalls));
+        let last = Arc::clone(&woke);
         thread::spawn(move || {
-            let mut last = Instant::now();
             while ended.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
+                let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
                 let now = Instant::now();
-                note(&noted, [last, now]);
-                last = now;
+                note(&noted, [*last, now]);
+                *last = now;
             }
         });
-        Self { stalls, _ends: ends }
+        Self { stalls, woke, _ends: ends }
     }
 
-    /// The stalls so far, in no order.
+    /// The stalls so far, in no order. The thread may not have woken since the last one.
     pub fn stalls(&self) -> Vec<Stall> {
-        self.stalls.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        let last = self.woke.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stalls = self.stalls.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let stretch = [*last, Instant::now()];
+        stalls.extend((stretch[1].duration_since(*last) > MIN_STALL).then_some(stretch));
+        stalls
     }
 
     /// How long the process has stood still since then.
@@ -88,6 +96,21 @@ mod tests {
         let kept = stalls.into_inner().expect("whole");
         assert_eq!(kept.len(), MAX_STALLS);
         assert!(kept.contains(&stretch(750)) && !kept.contains(&stretch(251)));
+    }
+
+    #[test]
+    fn a_stall_counts_before_the_thread_has_woken() {
+        let monitor = StallMonitor::start();
+        // The thread stands still at this.
+        let mut last = monitor.woke.lock().expect("whole");
+        *last = Instant::now().checked_sub(Duration::from_secs(1)).expect("long up");
+        let began = *last;
+        let later = thread::scope(|scope| {
+            let reading = scope.spawn(|| monitor.stalled_since(began));
+            drop(last);
+            reading.join().expect("a reading")
+        });
+        assert!(later >= Duration::from_secs(1), "{later:?}");
     }
 
     #[test]

@@ -12,6 +12,9 @@ pub enum Error {
     /// Something that must run does not: a server, a replica or the target: exit code 2.
     #[error("{0}")]
     Setup(String),
+    /// The target of a load does not answer before it: exit code 2.
+    #[error("{0}")]
+    Unanswered(String),
     /// A round's load was not healthy before its fault: exit code 2.
     #[error("not healthy before the fault: {0}")]
     Unhealthy(String),
@@ -30,7 +33,11 @@ impl Error {
     /// The exit code that belongs to this error.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Usage(_) | Self::Setup(_) | Self::Unhealthy(_) | Self::Died(_) => 2,
+            Self::Usage(_)
+            | Self::Setup(_)
+            | Self::Unanswered(_)
+            | Self::Unhealthy(_)
+            | Self::Died(_) => 2,
             Self::Interrupted => 1,
         }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use loadtest_load::api;
 use loadtest_load::client::{Connection, Target};
-use loadtest_measure::error::Result;
+use loadtest_measure::error::{Error, Result};
 use testbed::Replica;
 use tokio::time::{Instant, sleep};
 
@@ -61,12 +61,14 @@ pub(super) async fn restart_all(context: &FaultContext<'_>) -> Result<String> {
         let name = replica_name(index);
         let (before, replica) = (replica.pid(), replica.clone());
         let stopping = replica.clone();
-        let status = blocking(move || stopping.stop(EXIT_TIMEOUT)).await?;
+        let status = blocking(move || stopping.stop(EXIT_TIMEOUT)).await;
+        let status = status.map_err(|error| Error::Died(format!("{name} ({error})")))?;
         if !status.success() {
-            return Err(no_witness(format!("{name} ended with {status}")));
+            return Err(Error::Died(format!("{name} ({status})")));
         }
         let starting = replica.clone();
-        blocking(move || starting.restart()).await?;
+        let started = blocking(move || starting.restart()).await;
+        started.map_err(|error| Error::Died(format!("{name} ({error})")))?;
         until_in_rotation(context, &name).await?;
         restarted.push((name, [before, replica.pid()]));
     }

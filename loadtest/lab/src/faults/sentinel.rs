@@ -43,6 +43,9 @@ impl SentinelFault {
             return Err(no_witness("there are no sentinels".to_owned()));
         };
         let is_killed = context.schedule.variation.is_multiple_of(2);
+        if tokio::task::block_in_place(|| group.master()) != Some(0) {
+            return Err(no_witness("the sentinels had promoted a replica before".to_owned()));
+        }
         let (old, lost) = (group.nodes()[0].clone(), if is_killed { "killed" } else { "frozen" });
         let promoted = fail_over(group.clone(), old.clone(), is_killed).await?;
         let text = format!("the master was {lost}, and the sentinels name {promoted}");
