@@ -37,7 +37,7 @@ pub struct HaproxyOptions {
     pub env: Vec<(String, String)>,
 }
 
-/// The connections that are its own limit, if so many files may be open: it does not start if there
+/// The connections that are its own limit, if enough files may be open: it does not start if there
 /// are too few for them. A connection takes two, and it opens some itself.
 fn most_connections() -> u64 {
     let most = getrlimit(Resource::RLIMIT_NOFILE).map_or(u64::MAX, |(_, hard)| hard);
