@@ -30,7 +30,8 @@ export RUST_TEST_THREADS ?= 4
 # traces is built with them, for its tests.
 failpoints := seckill/failpoints,seckill/otlp
 
-.PHONY: help demo compare learn soak demo-soak inject-bugs plants kill-rounds failover-rounds \
+.PHONY: help demo compare learn topologies soak demo-soak inject-bugs plants kill-rounds \
+  failover-rounds \
   up ready \
   board-test demo-programs test \
   test-quick test-times test-mysql test-valkey interop interop-short peers clients clients-test \
@@ -62,6 +63,10 @@ compare-jvm: jvm ready ## Compare locks of a mixed fleet: our replicas and a Spr
 learn: ready ## Break each lock of the classic tutorial and see its repair; report in target/report/
 	mkdir -p $(report)
 	target/demo/loadtest learn --all --report-dir $(report) $(ARGS)
+
+topologies: install-all ready ## Sell on each topology of several servers; report in target/report/
+	mkdir -p $(report)
+	target/demo/loadtest matrix --smoke-topologies --report-dir $(report) $(ARGS)
 
 # Finished cells are remembered: an interrupted soak continues where it was.
 soak: install-servers kill-rounds ## Run kill rounds, all cells and injected bugs, for hours

@@ -65,7 +65,8 @@ impl Sale {
     ) -> SettlementOutcome {
         let request = SettlementRequest { user, order, key: self.idempotency_key(key) };
         let settlement = Arc::clone(&self.settlement);
-        let work = async move { settled(order, settlement.pay(request).await) };
+        // Boxed: tasks move their futures.
+        let work = Box::pin(async move { settled(order, settlement.pay(request).await) });
         self.run("pay", Operation::Pay(order), request, work).await
     }
 
@@ -79,7 +80,8 @@ impl Sale {
         let request = SettlementRequest { user, order, key: self.idempotency_key(key) };
         let settlement = Arc::clone(&self.settlement);
         let vouchers = self.voucher_cache.clone();
-        let work = async move { settled(order, settlement.cancel(request, &vouchers).await) };
+        let work =
+            Box::pin(async move { settled(order, settlement.cancel(request, &vouchers).await) });
         self.run("cancel", Operation::Cancel(order), request, work).await
     }
 

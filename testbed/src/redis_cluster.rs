@@ -18,7 +18,7 @@ const AGREE_WITHIN: Duration = Duration::from_secs(30);
 /// password.
 #[derive(Debug)]
 pub struct RedisCluster {
-    nodes: Vec<Redis>,
+    nodes: Vec<Arc<Redis>>,
     masters: usize,
     password: String,
 }
@@ -45,6 +45,7 @@ impl RedisCluster {
         let options = RedisOptions { cluster: true, tls, ..RedisOptions::default() };
         let alike = RedisCredentials { password: password.clone(), certificates };
         let nodes = Redis::start_alike(bed, count.into(), options, Some(alike))?;
+        let nodes = nodes.into_iter().map(Arc::new).collect();
         let cluster = Self { nodes, masters: masters.into(), password };
         cluster.join()?;
         cluster.share_slots(masters)?;
@@ -74,14 +75,14 @@ impl RedisCluster {
 
     /// Those that were made masters.
     #[must_use]
-    pub fn masters(&self) -> &[Redis] {
+    pub fn masters(&self) -> &[Arc<Redis>] {
         &self.nodes[..self.masters]
     }
 
     /// Those that were made replicas: that of the first master, of the second and so on; and then
     /// their second ones.
     #[must_use]
-    pub fn replicas(&self) -> &[Redis] {
+    pub fn replicas(&self) -> &[Arc<Redis>] {
         &self.nodes[self.masters..]
     }
 
@@ -129,7 +130,7 @@ impl RedisCluster {
             from.command(&[&migrate, keys.as_slice()].concat())?;
         }
         let target = id(to)?;
-        let is_other = |node: &&Redis| node.addr() != to.addr() && node.addr() != from.addr();
+        let is_other = |node: &&Arc<Redis>| node.addr() != to.addr() && node.addr() != from.addr();
         for node in [to, from].into_iter().chain(self.masters().iter().filter(is_other)) {
             node.command(&["CLUSTER", "SETSLOT", &slot, "NODE", &target])?;
         }

@@ -1,6 +1,6 @@
 //! A Redis Cluster, and a look at each of its nodes.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use distlock::{LockKind, LockName, Locks, RedisServer};
 use testbed::{Bed, Redis, RedisCluster};
@@ -78,7 +78,7 @@ impl Nodes {
 
     /// How often the nodes have carried out that command, also in scripts.
     pub(crate) fn calls(&self, command: &str) -> u64 {
-        let calls = |node: &Redis| {
+        let calls = |node: &Arc<Redis>| {
             let stats = node.command(&["INFO", "commandstats"])?;
             let prefix = format!("cmdstat_{command}:calls=");
             let line = stats.lines().find_map(|line| line.strip_prefix(&prefix));

@@ -33,7 +33,7 @@ const fn row(
     fault: Option<FaultKind>,
     signs: &'static [Rule],
 ) -> BugCase {
-    let trial = CellSpec { axes, scenario, fault };
+    let trial = CellSpec::of(axes, scenario, fault);
     BugCase { bug, breaks, trial, load: None, flags: &[], lasts_ms: None, signs }
 }
 

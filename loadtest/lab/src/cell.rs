@@ -29,6 +29,7 @@ use crate::predict::{Prediction, Scenario};
 use crate::round;
 use crate::round::Round;
 use crate::sale::Sale;
+use crate::topology::Topology;
 
 /// How long COMMIT takes where the lock is free before it: as on a disk that turns. On a fast one
 /// the gap is shorter than the time between two looks of those that wait for some locks.
@@ -37,6 +38,9 @@ const SLOW_COMMIT: Duration = Duration::from_millis(5);
 /// [`OUTLASTING_ONE_IN`] of each replica; the others sell, so the late write would be wrong.
 pub(super) const OUTLASTING_WRITE: Duration = Duration::from_millis(600);
 const OUTLASTING_ONE_IN: u64 = 4;
+/// What two holders at once can break without guards.
+const RULES_OF_A_LOCK: [Rule; 3] =
+    [Rule::OrdersWithinStock, Rule::OneOrderPerUser, Rule::StockAddsUp];
 
 /// What came out of a cell; the members of the report's JSON.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -50,6 +54,9 @@ pub struct CellReport {
     pub scenario: Scenario,
     /// What happened to the deployment.
     pub fault: Option<FaultKind>,
+    /// Which servers it ran on.
+    #[serde(default, skip_serializing_if = "Topology::is_single")]
+    pub topology: Topology,
     /// Requests sent.
     pub requests: u64,
     /// Units on sale.
@@ -128,8 +135,8 @@ pub struct CellReport {
 impl CellReport {
     /// Which cell it is.
     pub fn trial(&self) -> CellSpec {
-        let Self { axes, scenario, fault, .. } = *self;
-        CellSpec { axes, scenario, fault }
+        let Self { axes, scenario, fault, topology, .. } = *self;
+        CellSpec { axes, scenario, fault, topology }
     }
 
     /// The cell's name in links.
@@ -157,6 +164,7 @@ impl CellReport {
             axes: trial.axes,
             scenario: trial.scenario,
             fault: trial.fault,
+            topology: trial.topology,
             requests: 0,
             stock,
             orders: 0,
@@ -251,18 +259,13 @@ impl CellReport {
             self.invalid_because
                 .extend(unjudged.map(|rule| format!("not judged: {}", rule.words())));
         }
-        let of_lock = |rule| {
-            matches!(rule, Rule::OrdersWithinStock | Rule::OneOrderPerUser | Rule::StockAddsUp)
-        };
-        let is_broken = self.observed != self.predicted || !self.broken_rules.is_empty();
-        if is_broken
-            && self.trial().rests_on_validity()
-            && self.broken_rules.iter().all(|rule| of_lock(*rule))
-        {
+        let mut broken = self.broken_rules.iter();
+        let is_of_lock = broken.all(|rule| RULES_OF_A_LOCK.contains(rule));
+        if !self.as_predicted && is_of_lock && self.trial().rests_on_validity() {
             self.committed_late = validity::committed_late(&history.records, &history.names);
             self.invalid_because.extend(validity::of_late_commits(self.committed_late));
         }
-        self.spoiled |= !self.invalid_because.is_empty() && self.committed_late > 0;
+        self.spoiled |= self.committed_late > 0;
         self.valid = self.invalid_because.is_empty();
         self
     }
@@ -330,6 +333,7 @@ pub async fn run(cluster: &Cluster, number: u16, cell_plan: &CellPlan) -> CellRe
         worker_threads: None,
         needs: axes.lock.needs(),
         requirements: trial.requirements(schedule),
+        topology: trial.topology,
         page_port: None,
         history: cell_plan.history.clone(),
     };

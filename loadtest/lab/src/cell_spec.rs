@@ -12,6 +12,7 @@ use crate::cell_axes::{CellAxes, Load, PurchaseMode};
 use crate::faults::{FaultKind, FaultRequirements, Link, Schedule, TargetedFault};
 use crate::lock::{ExtraServers, Lock};
 use crate::predict::{Case, Family, Prediction, Scenario, expectation};
+use crate::topology::Topology;
 
 /// The lease in cells with a fault, in milliseconds: a fault that outlasts it is soon over.
 pub const FAULT_LEASE_MS: u64 = 1000;
@@ -44,6 +45,9 @@ pub struct CellSpec {
     pub scenario: Scenario,
     /// What happens to the deployment.
     pub fault: Option<FaultKind>,
+    /// Which servers it runs on.
+    #[serde(default, skip_serializing_if = "Topology::is_single")]
+    pub topology: Topology,
 }
 
 /// What a cell should show, and why.
@@ -58,12 +62,17 @@ pub struct Expectation {
 impl CellSpec {
     /// The cell of the comparison at that place: short work and no fault.
     pub fn plain(axes: CellAxes) -> Self {
-        Self { axes, scenario: Scenario::ShortWork, fault: None }
+        Self::of(axes, Scenario::ShortWork, None)
+    }
+
+    /// A cell on one server of each.
+    pub const fn of(axes: CellAxes, scenario: Scenario, fault: Option<FaultKind>) -> Self {
+        Self { axes, scenario, fault, topology: Topology::Single }
     }
 
     /// Whether it is one of the comparison's.
     pub fn is_plain(self) -> bool {
-        self.scenario_or_fault().is_none()
+        self.scenario_or_fault().is_none() && self.topology.is_single()
     }
 
     /// Whether each of its orders has to carry a fencing token.
@@ -126,7 +135,11 @@ impl CellSpec {
         let axes = self.axes;
         let (lock, scope, guards) = (axes.lock.name(), axes.scope.name(), axes.guards.name());
         let what = self.scenario_or_fault().map_or(String::new(), |what| format!("-{what}"));
-        format!("{lock}-{scope}-{guards}-{}{what}", axes.replicas)
+        let on = match self.topology {
+            Topology::Single => String::new(),
+            topology => format!("-on-{}", topology.name()),
+        };
+        format!("{lock}-{scope}-{guards}-{}{what}{on}", axes.replicas)
     }
 
     /// What that does, in a sentence without a subject.
@@ -140,6 +153,9 @@ impl CellSpec {
     /// What the cell should show, or why it is not generated.
     pub fn expectation(self) -> Result<Expectation, &'static str> {
         self.fits()?;
+        // Which server a fault hits depends on the schedule, and what it needs hardly.
+        let requirements = self.requirements(&Schedule::of(1, "", self.axes.replicas));
+        self.topology.fits(self.axes.lock, self.fault, requirements)?;
         let CellAxes { lock, scope, guards, replicas } = self.axes;
         let (family, scenario) = (lock.family(), self.scenario);
         let case = Case { family, scope, guards, replicas, scenario };
@@ -348,7 +364,12 @@ fn outlives_its_work(family: Family) -> bool {
 impl fmt::Display for CellSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = self.axes.to_string();
-        f.pad(&self.scenario_or_fault().map_or(text.clone(), |what| format!("{text}, {what}")))
+        let what = self.scenario_or_fault().map(|what| format!(", {what}")).unwrap_or_default();
+        let on = match self.topology {
+            Topology::Single => String::new(),
+            topology => format!(", on {}", topology.name()),
+        };
+        f.pad(&format!("{text}{what}{on}"))
     }
 }
 

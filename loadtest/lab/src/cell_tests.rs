@@ -62,7 +62,7 @@ fn sale_with_orders(granted: u32, orders: u32) -> History {
 fn fenced(lock: Lock, recorded: bool) -> CellReport {
     let axes = CellAxes { lock, scope: Scope::Voucher, guards: Guards::Off, replicas: 3 };
     let fault = Some(FaultKind::FreezeReplica);
-    let trial = CellSpec { axes, scenario: Scenario::FrozenFenced, fault };
+    let trial = CellSpec::of(axes, Scenario::FrozenFenced, fault);
     let mut history = sale(100);
     if recorded {
         let protects = Protects::Voucher;

@@ -12,8 +12,8 @@ use std::sync::{Arc, OnceLock};
 use loadtest_measure::error::{Error, Result};
 use loadtest_measure::machine::{service_version, version_of, zookeeper_version};
 use testbed::{
-    Bed, Database, Flavor, Proxy, Redis, RedisMaster, RedisOptions, RedisSentinel, SentinelOptions,
-    ZooKeeper, ZooKeeperOptions,
+    Bed, Database, Flavor, Proxy, Redis, RedisCluster, RedisMaster, RedisOptions, RedisSentinel,
+    SentinelOptions, ZooKeeper, ZooKeeperEnsemble, ZooKeeperOptions,
 };
 use uuid::Uuid;
 
@@ -22,11 +22,16 @@ use crate::deployment::{Deployment, DeploymentSpec};
 use crate::lock::ExtraServers;
 use crate::requirements::FaultRequirements;
 use crate::sale_database::SaleDatabase;
+use crate::sale_zookeeper::SaleZooKeeper;
+use crate::topology::Topology;
 
 /// Logical databases of the private Redis, hence deployments in one run.
 pub const MAX_DEPLOYMENTS: u16 = 256;
 /// Independent Redis servers, for locks on a majority or on all of them.
 const INDEPENDENT_REDIS_SERVERS: usize = 5;
+
+/// Masters of a Redis Cluster.
+const CLUSTER_MASTERS: u16 = 3;
 
 /// What a `seckill` with failpoints says of itself.
 const FAILPOINTS_IN_VERSION: &str = "with failpoints";
@@ -53,6 +58,8 @@ pub(super) struct RedisServers {
     pub(super) follower: Option<Arc<(Redis, testbed::Proxy)>>,
     /// What the main one was the first master of.
     pub(super) sentinel: Option<Arc<RedisSentinel>>,
+    /// What the main one is in. It has no logical databases.
+    pub(super) cluster: Option<Arc<RedisCluster>>,
 }
 
 /// The `seckill` program: the one named, or the one beside this program.
@@ -96,7 +103,7 @@ impl Cluster {
         let independent = needs.contains(&ExtraServers::IndependentRedis);
         // The proxy without replicas shows now, and not in every deployment, if there is none.
         let (shared, database, proxy) = tokio::join!(
-            RedisServers::start(&bed, independent, FaultRequirements::default()),
+            RedisServers::start(&bed, independent, FaultRequirements::default(), Topology::Single),
             blocking(move || for_database.database(flavor)),
             blocking(move || for_proxy.haproxy(&[])),
         );
@@ -182,17 +189,24 @@ impl Cluster {
     /// Starts what the deployment needs besides the shared servers, then the deployment.
     pub async fn deploy(&self, spec: DeploymentSpec) -> Result<Deployment> {
         let independent = spec.needs == ExtraServers::IndependentRedis;
-        let redis = if spec.requirements.own_redis {
-            RedisServers::start(&self.bed, independent, spec.requirements).await?
+        let (topology, requirements) = (spec.topology, spec.requirements);
+        let redis = if requirements.own_redis || topology.has_own_redis() {
+            RedisServers::start(&self.bed, independent, requirements, topology).await?
         } else {
             self.shared.clone()
         };
         let zookeeper = match spec.needs {
             ExtraServers::Nothing | ExtraServers::IndependentRedis => None,
-            ExtraServers::ZooKeeper => Some(self.start_zookeeper().await?),
+            ExtraServers::ZooKeeper if topology.has_ensemble() => {
+                Some(SaleZooKeeper::Ensemble(self.start_ensemble().await?))
+            }
+            ExtraServers::ZooKeeper => {
+                Some(SaleZooKeeper::Single(Box::new(self.start_zookeeper().await?)))
+            }
         };
-        let database = match spec.requirements.replication {
+        let database = match requirements.replication.or(topology.replication()) {
             Some(replication) => SaleDatabase::replicated(&self.bed, replication).await?,
+            None if topology == Topology::Galera => SaleDatabase::galera(&self.bed).await?,
             None => SaleDatabase::Shared(self.database.clone()),
         };
         Box::pin(Deployment::start(self, spec, (redis, database), zookeeper)).await
@@ -203,6 +217,18 @@ impl Cluster {
         let database = self.database.clone();
         blocking(move || if database.is_running() { database.thaw() } else { database.restart() })
             .await
+    }
+
+    async fn start_ensemble(&self) -> Result<ZooKeeperEnsemble> {
+        let (bed, options) = (self.bed.clone(), ZooKeeperOptions::default());
+        let (ensemble, said) = blocking(move || {
+            let ensemble = bed.zookeeper_ensemble(options)?;
+            let said = ensemble.members()[ensemble.leader()?].four_letter_word("srvr")?;
+            Ok((ensemble, said))
+        })
+        .await?;
+        self.zookeeper_version.get_or_init(|| zookeeper_version(&said));
+        Ok(ensemble)
     }
 
     /// Starts a `ZooKeeper`.
@@ -224,20 +250,22 @@ impl RedisServers {
         bed: &Arc<Bed>,
         independent: bool,
         requirements: FaultRequirements,
+        topology: Topology,
     ) -> Result<Self> {
         let options = RedisOptions {
             extra: vec![format!("databases {MAX_DEPLOYMENTS}")],
             clock: requirements.clock,
             ..RedisOptions::default()
         };
+        let group = if requirements.sentinel { Topology::Sentinel } else { topology };
         let count = if independent { INDEPENDENT_REDIS_SERVERS } else { 0 };
         let (for_main, for_independent, for_follower) = (bed.clone(), bed.clone(), bed.clone());
         let (main_options, follower_options) = (options.clone(), options.clone());
         let (main, independent) = tokio::join!(
-            blocking(move || start_main(&for_main, main_options, requirements.sentinel)),
+            blocking(move || start_main(&for_main, main_options, group)),
             blocking(move || for_independent.redis_many(count, options)),
         );
-        let (main, sentinel) = main?;
+        let MainRedis { server: main, sentinel, cluster } = main?;
         let follower = if requirements.follower {
             let master = main.clone();
             let start_follower = move || start_follower(&for_follower, &master, follower_options);
@@ -246,17 +274,20 @@ impl RedisServers {
             None
         };
         let independent = independent?.into_iter().map(Arc::new).collect();
-        Ok(Self { main, independent, follower, sentinel })
+        Ok(Self { main, independent, follower, sentinel, cluster })
     }
 
     /// The addresses of that logical database of each, through these proxies if there are any,
     /// each after the variable that a replica takes it from.
     pub(super) fn urls(&self, number: u16, proxies: &[Proxy]) -> Vec<(String, String)> {
+        let database = |url: &str| format!("{}/{number}", url.trim_end_matches("/0"));
         let mut urls = Vec::new();
         for (index, server) in self.all().enumerate() {
-            let sentinel = self.sentinel.as_ref().filter(|_| index == 0);
-            let url = sentinel.map_or_else(|| server.url().to_owned(), |group| group.url());
-            let url = format!("{}/{number}", url.trim_end_matches("/0"));
+            let url = match (&self.sentinel, &self.cluster) {
+                (_, Some(cluster)) if index == 0 => cluster.url(),
+                (Some(group), _) if index == 0 => database(&group.url()),
+                _ => database(server.url()),
+            };
             let proxy = proxies.get(index);
             let through = |proxy: &Proxy| proxy.instead_of(server.addr(), &url);
             urls.push(proxy.map_or_else(|| url.clone(), through));
@@ -275,18 +306,28 @@ impl RedisServers {
     }
 }
 
-/// The main Redis: alone, or the master of a group with sentinels.
-fn start_main(
-    bed: &Bed,
-    options: RedisOptions,
-    has_sentinels: bool,
-) -> testbed::Result<(Arc<Redis>, Option<Arc<RedisSentinel>>)> {
-    if !has_sentinels {
-        return Ok((Arc::new(bed.redis(options)?), None));
+/// The main Redis, and the group that it is in.
+struct MainRedis {
+    server: Arc<Redis>,
+    sentinel: Option<Arc<RedisSentinel>>,
+    cluster: Option<Arc<RedisCluster>>,
+}
+
+/// The main Redis: alone, the master of a group with sentinels, or a master of a cluster.
+fn start_main(bed: &Bed, options: RedisOptions, topology: Topology) -> testbed::Result<MainRedis> {
+    if topology == Topology::RedisCluster {
+        let cluster = Arc::new(bed.redis_cluster(CLUSTER_MASTERS, 0)?);
+        let server = cluster.masters()[0].clone();
+        return Ok(MainRedis { server, sentinel: None, cluster: Some(cluster) });
+    }
+    if !topology.has_sentinels() {
+        let server = Arc::new(bed.redis(options)?);
+        return Ok(MainRedis { server, sentinel: None, cluster: None });
     }
     let options = SentinelOptions { redis: options, guarded: false };
     let group = Arc::new(bed.redis_sentinel(options)?);
-    Ok((group.nodes()[0].clone(), Some(group)))
+    let server = group.nodes()[0].clone();
+    Ok(MainRedis { server, sentinel: Some(group), cluster: None })
 }
 
 /// A replica whose way to its master can be cut, and that takes the master's password as well, so

@@ -10,7 +10,6 @@ use loadtest_load::tokens::User;
 use loadtest_measure::error::Result;
 use testbed::{
     Database, Haproxy, HaproxyOptions, Proxy, Redis, RedisSentinel, Replica, ReplicatedDatabase,
-    ZooKeeper,
 };
 
 use crate::cluster::{Cluster, RedisServers, blocking};
@@ -20,6 +19,8 @@ use crate::lock::ExtraServers;
 use crate::replica_starter::{ReplicaProxies, ReplicaStarter};
 use crate::requirements::{FaultRequirements, Link};
 use crate::sale_database::SaleDatabase;
+use crate::sale_zookeeper::SaleZooKeeper;
+use crate::topology::Topology;
 
 /// Lines of each log that an error shows.
 const LOG_LINES: usize = 15;
@@ -50,6 +51,8 @@ pub struct DeploymentSpec {
     pub needs: ExtraServers,
     /// What a fault needs.
     pub requirements: FaultRequirements,
+    /// Which servers it runs on.
+    pub topology: Topology,
     /// The proxy's public port; `None` takes any free one.
     pub page_port: Option<u16>,
     /// Where the history of its sale goes; to no file that stays, if none is named.
@@ -67,6 +70,7 @@ impl Default for DeploymentSpec {
             worker_threads: None,
             needs: ExtraServers::Nothing,
             requirements: FaultRequirements::default(),
+            topology: Topology::Single,
             page_port: None,
             history: None,
         }
@@ -83,7 +87,7 @@ pub struct Deployment {
     redis: RedisServers,
     database: SaleDatabase,
     number: u16,
-    zookeeper: Option<ZooKeeper>,
+    zookeeper: Option<SaleZooKeeper>,
     name: String,
     secrets: Vec<(String, String)>,
     folder: PathBuf,
@@ -97,7 +101,7 @@ impl Deployment {
         cluster: &Cluster,
         spec: DeploymentSpec,
         (redis, database): (RedisServers, SaleDatabase),
-        zookeeper: Option<ZooKeeper>,
+        zookeeper: Option<SaleZooKeeper>,
     ) -> Result<Self> {
         let name = format!("sale_{}", spec.number);
         let lab = spec.flags.iter().any(|flag| flag == "--lab");
@@ -107,14 +111,15 @@ impl Deployment {
             (JWT_SECRET.to_owned(), cluster.jwt_secret.clone()),
         ];
         if let Some(zookeeper) = &zookeeper {
-            secrets.push(("ZOOKEEPER_URL".to_owned(), zookeeper.connect_string().to_owned()));
+            secrets.push(("ZOOKEEPER_URL".to_owned(), zookeeper.connect_string()));
         }
         secrets.extend(redis.urls(spec.number, &[]));
-        let zookeeper_address = zookeeper.as_ref().map(ZooKeeper::addr);
+        let zookeeper_address = zookeeper.as_ref().and_then(SaleZooKeeper::addr);
         let parts = ReplicaStarter {
             cluster,
             spec: &spec,
             redis: &redis,
+            database: &database,
             zookeeper: zookeeper_address,
             secrets: &secrets,
         };
@@ -187,7 +192,7 @@ impl Deployment {
     pub fn replicated_database(&self) -> Option<&Arc<ReplicatedDatabase>> {
         match &self.database {
             SaleDatabase::Replicated(group) => Some(group),
-            SaleDatabase::Shared(_) => None,
+            SaleDatabase::Shared(_) | SaleDatabase::Galera(_) => None,
         }
     }
 
@@ -263,7 +268,7 @@ impl Deployment {
 
     /// The process of its `ZooKeeper`, if its lock needs one.
     pub fn zookeeper_pid(&self) -> Option<u32> {
-        self.zookeeper.as_ref().map(|zookeeper| zookeeper.pid())
+        self.zookeeper.as_ref().map(SaleZooKeeper::pid)
     }
 
     /// `seckill` with the secrets of its replicas.

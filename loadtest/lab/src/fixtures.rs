@@ -98,7 +98,7 @@ pub fn injection_results(names: &[&'static str], seeds: u64) -> InjectionResults
 /// A holder frozen past its lock, and what was seen of it.
 pub fn frozen(scenario: Scenario, oversold: u64) -> CellReport {
     let axes = axes(Lock::Redisson, Scope::Voucher, Guards::Off, 3);
-    let trial = CellSpec { axes, scenario, fault: Some(FaultKind::FreezeReplica) };
+    let trial = CellSpec::of(axes, scenario, Some(FaultKind::FreezeReplica));
     let report = CellReport::of(trial, 100, figures(), verdict_of(oversold, 0));
     let schedule = Schedule::of(9, "a cell", 3);
     let strike = FaultRecord {

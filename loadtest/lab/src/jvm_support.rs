@@ -8,6 +8,7 @@ use crate::faults::FaultKind;
 use crate::fleet::{Fleet, ReplicasOf, jar, java};
 use crate::lock::Lock;
 use crate::predict::Scenario;
+use crate::topology::Topology;
 
 /// Scenarios in which a JVM replica can take part. It has no fencing, and a holder does not notice
 /// that its lock is lost: a pause of the JVM can outlast the short lease of `long-work-kept`.
@@ -60,6 +61,9 @@ fn check_trial(trial: CellSpec, replicas_of: ReplicasOf) -> Result<()> {
     }
     if let Some(fault) = trial.fault.filter(|fault| !JVM_FAULTS.contains(fault)) {
         return lacks("fault", fault.name(), &JVM_FAULTS.map(FaultKind::name));
+    }
+    if !trial.topology.is_single() {
+        return lacks("topology", trial.topology.name(), &[Topology::Single.name()]);
     }
     if replicas_of == ReplicasOf::Mixed && !replicas.is_multiple_of(2) {
         return usage("--replicas-of mixed needs an even number of --replicas");

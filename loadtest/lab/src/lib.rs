@@ -1,7 +1,8 @@
 //! The laboratory: private servers, cells, and what each must show.
 //!
 //! - the kinds of lock ([`lock`]), and what each cell must show ([`predict`]);
-//! - a cell's place ([`cell_axes`]), what it is ([`cell_spec`]), and its faults ([`faults`]);
+//! - a cell's place ([`cell_axes`]), what it is ([`cell_spec`]), its servers ([`topology`]) and its
+//!   faults ([`faults`]);
 //! - private servers ([`cluster`], [`deployment`], [`fleet`], [`requirements`]), and the commands
 //!   that reach them ([`command_tap`]);
 //! - one cell ([`cell`]), one with a fault in its middle ([`round`]), and a sale that a person
@@ -53,7 +54,10 @@ mod round_history;
 pub mod runner;
 mod sale;
 mod sale_database;
+mod sale_zookeeper;
 mod seeded_rng;
 mod sell_out;
 pub mod series;
+pub mod topology;
+mod topology_cells;
 pub mod watched_sale;

@@ -153,6 +153,11 @@ impl Lock {
         matches!(self.owner_check(), OwnerCheck::No | OwnerCheck::Racy)
     }
 
+    /// Whether its holds are in the database.
+    pub fn is_in_the_database(self) -> bool {
+        self.backend() == Backend::MySql
+    }
+
     /// Whether its holds can carry a fencing token.
     pub fn has_tokens(self) -> bool {
         matches!(self.fencing(), Fencing::Yes | Fencing::Optional)

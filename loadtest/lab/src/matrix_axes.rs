@@ -10,6 +10,7 @@ use crate::cell_spec::CellSpec;
 use crate::faults::FaultKind;
 use crate::lock::Lock;
 use crate::predict::Scenario;
+use crate::topology::Topology;
 
 /// What the cells are the product of.
 #[derive(Debug, Clone)]
@@ -26,6 +27,8 @@ pub struct Axes {
     pub scenarios: Vec<Scenario>,
     /// Faults; `None` is no fault.
     pub faults: Vec<Option<FaultKind>>,
+    /// Servers.
+    pub topologies: Vec<Topology>,
     /// When replicas answer.
     pub mode: PurchaseMode,
 }
@@ -46,11 +49,13 @@ impl Axes {
         for axes in self.places() {
             for &fault in &self.faults {
                 for &scenario in &self.scenarios {
-                    let trial = CellSpec { axes, scenario, fault };
-                    match trial.supports_mode(self.mode).and_then(|()| trial.expectation()) {
-                        Ok(_) if !trials.contains(&trial) => trials.push(trial),
-                        Ok(_) => {}
-                        Err(because) => *skipped.entry(because).or_default() += 1,
+                    for &topology in &self.topologies {
+                        let trial = CellSpec { axes, scenario, fault, topology };
+                        match trial.supports_mode(self.mode).and_then(|()| trial.expectation()) {
+                            Ok(_) if !trials.contains(&trial) => trials.push(trial),
+                            Ok(_) => {}
+                            Err(because) => *skipped.entry(because).or_default() += 1,
+                        }
                     }
                 }
             }

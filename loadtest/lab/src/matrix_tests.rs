@@ -8,6 +8,7 @@ use crate::faults::FaultKind;
 use crate::lock::Lock;
 use crate::matrix_axes::Axes;
 use crate::predict::{Prediction, Scenario};
+use crate::topology::Topology;
 
 fn axes() -> Axes {
     Axes {
@@ -17,8 +18,25 @@ fn axes() -> Axes {
         replicas: vec![1, 3],
         scenarios: vec![Scenario::ShortWork],
         faults: vec![None],
+        topologies: vec![Topology::Single],
         mode: PurchaseMode::Direct,
     }
+}
+
+#[test]
+fn a_topology_is_an_axis_and_refuses_what_needs_the_one_server_that_it_replaces() {
+    let faults = [None, Some(FaultKind::KillReplica), Some(FaultKind::FreezeRedis)].to_vec();
+    let (guards, replicas) = (vec![Guards::On], vec![2]);
+    let axes = Axes { faults, guards, replicas, scopes: vec![Scope::User], ..axes() };
+    let count = |topologies: &[Topology]| {
+        let (trials, not) = Axes { topologies: topologies.to_vec(), ..axes.clone() }.trials();
+        assert!(trials.iter().all(|trial| topologies.contains(&trial.topology)));
+        (trials.len(), not.iter().map(|one| one.combinations).sum::<usize>())
+    };
+    assert_eq!(count(&[Topology::Single]), (6, 0));
+    assert_eq!(count(&[Topology::Sentinel]), (4, 2), "it has no Redis to be frozen");
+    assert_eq!(count(&[Topology::SemiSync, Topology::Galera]), (12, 0));
+    assert_eq!(count(&[Topology::Ensemble]), (0, 6), "neither lock is in ZooKeeper");
 }
 
 #[test]

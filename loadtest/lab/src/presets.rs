@@ -13,13 +13,16 @@ use crate::lock::Lock;
 use crate::matrix_axes::{Axes, NotGenerated};
 use crate::predict::Scenario;
 use crate::seeded_rng::SeededRng;
+use crate::topology::Topology;
 
 /// Cells that belong together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 pub enum Preset {
     /// Every lock and every fault at least once, in a few minutes.
     Smoke,
+    /// Every topology at least once, without faults and with some.
+    SmokeTopologies,
     /// What a lock is good for.
     Story,
     /// Everything that has a prediction.
@@ -31,6 +34,7 @@ impl Preset {
     pub fn name(self) -> &'static str {
         match self {
             Self::Smoke => "smoke",
+            Self::SmokeTopologies => "smoke-topologies",
             Self::Story => "story",
             Self::Full => "full",
         }
@@ -45,7 +49,7 @@ impl Preset {
     /// run: a test of its own injects some.
     pub fn bugs(self) -> (&'static [&'static str], u64) {
         match self {
-            Self::Smoke => (&[], DEFAULT_SEEDS),
+            Self::Smoke | Self::SmokeTopologies => (&[], DEFAULT_SEEDS),
             Self::Story => (&STORY_BUGS, 1),
             Self::Full => (&["all"], DEFAULT_SEEDS),
         }
@@ -64,6 +68,7 @@ impl Preset {
     pub fn trials(self) -> (Vec<CellSpec>, Vec<NotGenerated>) {
         match self {
             Self::Smoke => (smoke(), Vec::new()),
+            Self::SmokeTopologies => (smoke_topologies(), Vec::new()),
             Self::Story => (story(), Vec::new()),
             Self::Full => full(),
         }
@@ -139,6 +144,32 @@ fn smoke() -> Vec<CellSpec> {
     trials
 }
 
+/// Each topology under a lock per voucher without guards, where nothing but the lock keeps
+/// purchases apart; then with guards, while replicas of the service are killed and restarted.
+fn smoke_topologies() -> Vec<CellSpec> {
+    use Topology as T;
+    let lock = |topology| match topology {
+        T::Ensemble => Lock::Zookeeper,
+        T::SemiSync | T::Async => Lock::MysqlRow,
+        T::Single | T::Sentinel | T::RedisCluster | T::Galera | T::Replicated => Lock::Redisson,
+    };
+    let several = Topology::value_variants().iter().copied().filter(|one| !one.is_single());
+    let mut trials = Vec::new();
+    for topology in several {
+        let replicas = 2;
+        let axes = |scope, guards| CellAxes { lock: lock(topology), scope, guards, replicas };
+        let alone = CellSpec::plain(axes(Scope::Voucher, Guards::Off));
+        trials.push(CellSpec { topology, ..alone });
+        let guarded = CellSpec::plain(axes(Scope::User, Guards::On));
+        let faults = [FaultKind::KillReplica, FaultKind::RollingRestart];
+        trials.extend(faults.map(|fault| CellSpec { topology, fault: Some(fault), ..guarded }));
+    }
+    let replicated =
+        CellAxes { lock: Lock::Zookeeper, scope: Scope::Voucher, guards: Guards::Off, replicas: 2 };
+    trials.push(CellSpec { topology: T::Replicated, ..CellSpec::plain(replicated) });
+    trials
+}
+
 /// What a lock is good for, in the order of the story.
 ///
 /// First the local lock against a distributed one, on one replica and on three, without the
@@ -156,7 +187,7 @@ fn story() -> Vec<CellSpec> {
         }
     }
     let axes = |lock| CellAxes { lock, scope: Scope::Voucher, guards: Guards::Off, replicas: 3 };
-    let long = |lock, scenario| CellSpec { axes: axes(lock), scenario, fault: None };
+    let long = |lock, scenario| CellSpec::of(axes(lock), scenario, None);
     trials.extend([
         long(Lock::LuaRelease, Scenario::LongWorkIgnored),
         long(Lock::LuaRelease, Scenario::LongWorkStopped),
@@ -173,7 +204,7 @@ fn full() -> (Vec<CellSpec>, Vec<NotGenerated>) {
     let scopes = vec![Scope::User, Scope::Voucher];
     let guards = vec![Guards::Off, Guards::On];
     let scenarios = Scenario::value_variants().to_vec();
-    let mode = PurchaseMode::Direct;
+    let (topologies, mode) = (vec![Topology::Single], PurchaseMode::Direct);
     let without_fault = Axes {
         locks: locks.clone(),
         scopes: scopes.clone(),
@@ -181,10 +212,12 @@ fn full() -> (Vec<CellSpec>, Vec<NotGenerated>) {
         replicas: vec![1, 2, 4],
         scenarios: scenarios.clone(),
         faults: vec![None],
+        topologies: topologies.clone(),
         mode,
     };
     let faults = FaultKind::ALL.map(Some).to_vec();
-    let with_fault = Axes { locks, scopes, guards, replicas: vec![2], scenarios, faults, mode };
+    let replicas = vec![2];
+    let with_fault = Axes { locks, scopes, guards, replicas, scenarios, faults, topologies, mode };
     let (mut trials, mut not_generated) = without_fault.trials();
     let (further, also_not) = with_fault.trials();
     trials.extend(further);
@@ -199,7 +232,7 @@ fn full() -> (Vec<CellSpec>, Vec<NotGenerated>) {
 
 fn frozen(lock: Lock, scenario: Scenario, replicas: u16) -> CellSpec {
     let axes = CellAxes { lock, scope: Scope::Voucher, guards: Guards::Off, replicas };
-    CellSpec { axes, scenario, fault: Some(FaultKind::FreezeReplica) }
+    CellSpec::of(axes, scenario, Some(FaultKind::FreezeReplica))
 }
 
 #[cfg(test)]
@@ -226,7 +259,7 @@ mod tests {
 
     #[test]
     fn every_cell_of_a_preset_has_a_prediction_and_is_unique() {
-        for trials in [smoke(), story(), full().0] {
+        for trials in [smoke(), smoke_topologies(), story(), full().0] {
             for (index, trial) in trials.iter().enumerate() {
                 assert!(trial.expectation().is_ok(), "{trial}: {:?}", trial.expectation());
                 assert_eq!(trial.supports_mode(PurchaseMode::Direct), Ok(()), "{trial}");

@@ -9,6 +9,7 @@ use testbed::{Proxy, Replica, ReplicaSpec};
 use crate::cluster::{Cluster, RedisServers, blocking};
 use crate::deployment::{DeploymentSpec, WORKER_THREADS};
 use crate::requirements::Link;
+use crate::sale_database::SaleDatabase;
 
 /// The proxies on the links of one replica.
 #[derive(Debug, Default)]
@@ -26,6 +27,7 @@ pub(super) struct ReplicaStarter<'a> {
     pub(super) cluster: &'a Cluster,
     pub(super) spec: &'a DeploymentSpec,
     pub(super) redis: &'a RedisServers,
+    pub(super) database: &'a SaleDatabase,
     pub(super) zookeeper: Option<SocketAddr>,
     pub(super) secrets: &'a [(String, String)],
 }
@@ -93,9 +95,13 @@ impl ReplicaStarter<'_> {
         if let Some(threads) = self.spec.worker_threads {
             replica = replica.env(WORKER_THREADS, threads.to_string());
         }
+        let database = format!("sale_{}", self.spec.number);
+        if let Some(url) = self.database.url_of(number, &database) {
+            replica = replica.env("DATABASE_URL", url);
+        }
         if let Some(proxy) = proxies.database.first() {
             let server = &self.cluster.database;
-            let url = server.url(&format!("sale_{}", self.spec.number));
+            let url = server.url(&database);
             replica = replica.env("DATABASE_URL", proxy.instead_of(server.addr(), &url));
         }
         if let Some(proxy) = proxies.zookeeper.first() {

@@ -48,6 +48,12 @@ impl FaultRequirements {
         Self { replication, ..Self::default() }
     }
 
+    /// Whether it needs a Redis that no other deployment has.
+    pub fn has_redis(self) -> bool {
+        let Self { own_redis, follower, sentinel, clock, eviction, .. } = self;
+        own_redis || follower || sentinel || clock || eviction
+    }
+
     /// Whether that link must be proxied.
     pub fn has(self, link: Link) -> bool {
         self.links[link as usize]

@@ -1,5 +1,5 @@
 //! The database of a deployment: one server of the cluster, or a primary and its replica of its
-//! own.
+//! own, or Galera nodes of its own.
 
 use std::sync::Arc;
 
@@ -15,6 +15,8 @@ pub(super) enum SaleDatabase {
     Shared(Arc<Database>),
     /// On a primary with a replica that no other deployment has.
     Replicated(Arc<ReplicatedDatabase>),
+    /// On two Galera nodes that no other deployment has. Both take writes.
+    Galera(Arc<[Arc<Database>; 2]>),
 }
 
 impl SaleDatabase {
@@ -25,19 +27,32 @@ impl SaleDatabase {
         Ok(Self::Replicated(Arc::new(started)))
     }
 
+    /// Starts two Galera nodes. A read waits for what the other node has committed: else an audit
+    /// could miss it.
+    pub(super) async fn galera(bed: &Arc<Bed>) -> Result<Self> {
+        let bed = bed.clone();
+        let nodes = blocking(move || {
+            let nodes = bed.galera_pair()?;
+            nodes.iter().try_for_each(Database::set_causal_reads)?;
+            Ok(nodes)
+        });
+        Ok(Self::Galera(Arc::new(nodes.await?.map(Arc::new))))
+    }
+
     /// The server that takes writes.
     pub(super) fn primary(&self) -> &Arc<Database> {
         match self {
             Self::Shared(server) => server,
             Self::Replicated(group) => group.primary(),
+            Self::Galera(nodes) => &nodes[0],
         }
     }
 
-    /// Drops a database of the shared server. A primary and its replica end with the deployment.
+    /// Drops a database of the shared server. Other servers end with the deployment.
     pub(super) fn drop_database(&self, name: &str) -> testbed::Result<()> {
         match self {
             Self::Shared(server) => server.drop_database(name),
-            Self::Replicated(_) => Ok(()),
+            Self::Replicated(_) | Self::Galera(_) => Ok(()),
         }
     }
 
@@ -46,6 +61,15 @@ impl SaleDatabase {
         match self {
             Self::Shared(server) => server.url(name),
             Self::Replicated(group) => group.url(name),
+            Self::Galera(nodes) => nodes[0].url(name),
+        }
+    }
+
+    /// The address for that replica of the service, from 1, if each has another one.
+    pub(super) fn url_of(&self, replica: u16, name: &str) -> Option<String> {
+        match self {
+            Self::Shared(_) | Self::Replicated(_) => None,
+            Self::Galera(nodes) => Some(nodes[usize::from(replica - 1) % nodes.len()].url(name)),
         }
     }
 
@@ -54,6 +78,7 @@ impl SaleDatabase {
         match self {
             Self::Shared(server) => server.url(name),
             Self::Replicated(group) => group.primary_url(name),
+            Self::Galera(nodes) => nodes[0].url(name),
         }
     }
 }

@@ -17,6 +17,7 @@ struct Line<'a> {
     scenario: &'a str,
     /// Empty if there was none.
     fault: &'a str,
+    topology: &'a str,
     predicted: &'a str,
     /// Empty, as all figures that come of a load, if the cell could not be run.
     observed: Option<&'a str>,
@@ -63,6 +64,7 @@ pub fn csv(cells: &[CellReport]) -> Result<String> {
             replicas: axes.replicas,
             scenario: cell.scenario.name(),
             fault: cell.fault.map_or("", FaultKind::name),
+            topology: cell.topology.name(),
             predicted: cell.predicted.words(),
             observed: ran.map(|cell| cell.observed.words()),
             verdict: verdict(cell).0,

@@ -37,11 +37,14 @@ pub fn axes(axes: CellAxes) -> Text {
 
 /// A cell.
 pub fn cell(spec: CellSpec) -> Text {
-    let place = axes(spec.axes);
-    match spec.scenario_or_fault() {
-        Some(what) => Text::of("cell_with").with("cell", place).with("what", what),
-        None => place,
+    let mut cell = axes(spec.axes);
+    if let Some(what) = spec.scenario_or_fault() {
+        cell = Text::of("cell_with").with("cell", cell).with("what", what);
     }
+    if !spec.topology.is_single() {
+        cell = Text::of("cell_on").with("cell", cell).with("topology", spec.topology.name());
+    }
+    cell
 }
 
 /// A cell of a report, with its rung if it is one of the ladder.

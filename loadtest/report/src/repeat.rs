@@ -12,6 +12,7 @@ use loadtest_lab::lock::Lock;
 use loadtest_lab::predict::Scenario;
 use loadtest_lab::presets::Preset;
 use loadtest_lab::runner::Flag;
+use loadtest_lab::topology::Topology;
 
 use crate::Report;
 
@@ -130,6 +131,9 @@ fn matrix(trials: &[CellSpec], load: &Load, seed: u64) -> String {
         ("--faults", each(trials, |trial| trial.fault, fault)),
         ("--seed", seed.to_string()),
     ]);
+    if trials.iter().any(|trial| !trial.topology.is_single()) {
+        flags.push(("--topologies", each(trials, |trial| trial.topology, Topology::name)));
+    }
     flags.extend(mode_flag(load.mode));
     flags.extend(load.fleet.chosen());
     command("loadtest matrix", flags)

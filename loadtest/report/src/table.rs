@@ -5,6 +5,7 @@ use std::io::IsTerminal as _;
 use comfy_table::{Attribute, Cell, CellAlignment, Color, LineStyle, Table, TableStyle, presets};
 use loadtest_lab::cell::CellReport;
 use loadtest_lab::predict::Prediction;
+use loadtest_lab::topology::Topology;
 use loadtest_load::stats::Figures;
 
 use crate::names;
@@ -185,7 +186,11 @@ fn row(cell: &CellReport, layout: Layout) -> Vec<Cell> {
     let mut row: Vec<Cell> =
         [axes.lock.name(), axes.scope.name(), axes.guards.name()].map(Cell::new).into();
     row.push(Cell::new(axes.replicas));
-    row.push(Cell::new(cell.trial().scenario_or_fault().unwrap_or(cell.scenario.name())));
+    let what = cell.trial().scenario_or_fault().unwrap_or(cell.scenario.name());
+    row.push(match cell.topology {
+        Topology::Single => Cell::new(what),
+        topology => Cell::new(format!("{what} on {}", topology.name())),
+    });
     row.push(Cell::new(words(cell.predicted, layout)));
     if cell.load.is_some() {
         let observed = Cell::new(words(cell.observed, layout));

@@ -16,6 +16,7 @@ use loadtest_lab::matrix_axes::Axes;
 use loadtest_lab::predict::Scenario;
 use loadtest_lab::presets::Preset;
 use loadtest_lab::results::RunEvent;
+use loadtest_lab::topology::Topology;
 use loadtest_measure::error::{Error, Result};
 use loadtest_measure::print::{print_line, print_status};
 use loadtest_report::MATRIX;
@@ -59,6 +60,10 @@ pub(super) struct MatrixArgs {
     #[arg(default_value = "short-work,frozen-unfenced,frozen-fenced")]
     #[arg(conflicts_with = "PresetArgs")]
     scenarios: Vec<Scenario>,
+    #[arg(long, value_name = "TOPOLOGIES", value_delimiter = ',', default_value = "single")]
+    #[arg(help = format!("Which servers the replicas run on {}", known_topologies()))]
+    #[arg(conflicts_with = "PresetArgs")]
+    topologies: Vec<String>,
     /// When replicas answer: after the COMMIT, or at admission with a ticket. With `queued` no lock
     /// is taken (--locks is `none`) and the guards are on; other combinations count as no cells
     #[arg(long, alias = "path", value_name = "MODE", default_value = "direct")]
@@ -96,10 +101,15 @@ pub(super) struct MatrixArgs {
 /// Cells that belong together, instead of a product.
 #[derive(Debug, Args)]
 #[group(multiple = false)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a flag")]
 struct PresetArgs {
     /// Run the smoke preset: every lock and every fault once, in a few minutes
     #[arg(long)]
     smoke: bool,
+    /// Run the topologies preset: each of several servers, without faults, and while replicas of
+    /// the service are killed and restarted
+    #[arg(long)]
+    smoke_topologies: bool,
     /// Run the story preset: local against distributed, guards off and on, one frozen holder
     #[arg(long)]
     story: bool,
@@ -110,11 +120,14 @@ struct PresetArgs {
 
 impl PresetArgs {
     fn preset(&self) -> Option<Preset> {
-        let Self { smoke, story, full } = *self;
-        [(smoke, Preset::Smoke), (story, Preset::Story), (full, Preset::Full)]
-            .into_iter()
-            .find(|(wanted, _)| *wanted)
-            .map(|(_, preset)| preset)
+        let Self { smoke, smoke_topologies, story, full } = *self;
+        let presets = [
+            (smoke, Preset::Smoke),
+            (smoke_topologies, Preset::SmokeTopologies),
+            (story, Preset::Story),
+            (full, Preset::Full),
+        ];
+        presets.into_iter().find(|(wanted, _)| *wanted).map(|(_, preset)| preset)
     }
 }
 
@@ -192,6 +205,7 @@ impl MatrixArgs {
             replicas: self.replicas.clone(),
             scenarios: self.scenarios.clone(),
             faults: faults(&self.faults)?,
+            topologies: topologies(&self.topologies)?,
             mode: self.mode,
         })
     }
@@ -226,6 +240,22 @@ fn faults(names: &[String]) -> Result<Vec<Option<FaultKind>>> {
     Ok(faults)
 }
 
+fn topologies(names: &[String]) -> Result<Vec<Topology>> {
+    let mut topologies = Vec::new();
+    for name in names {
+        match Topology::from_str(name, false) {
+            _ if name == "all" => topologies.extend(Topology::value_variants()),
+            Ok(topology) => topologies.push(topology),
+            Err(_) => return Err(unknown("topology", name, &known_topologies())),
+        }
+    }
+    Ok(topologies)
+}
+
+fn known_topologies() -> String {
+    possible(Topology::value_variants().iter().map(|topology| topology.name()))
+}
+
 fn known_locks() -> String {
     possible(Lock::value_variants().iter().map(|lock| lock.name()))
 }
@@ -255,7 +285,12 @@ mod tests {
         assert_eq!(locks(&all).expect("locks").len(), Lock::value_variants().len());
         assert_eq!(faults(&all).expect("faults").len(), FaultKind::ALL.len());
         let wrong = [String::from("earthquake")];
-        for error in [locks(&wrong).expect_err("none"), faults(&wrong).expect_err("none")] {
+        let errors = [
+            locks(&wrong).expect_err("none"),
+            faults(&wrong).expect_err("none"),
+            topologies(&wrong).expect_err("none"),
+        ];
+        for error in errors {
             assert_eq!(error.exit_code(), 2);
             assert!(error.to_string().contains("possible values: all, "), "{error}");
         }

@@ -82,6 +82,14 @@ impl Database {
         Ok([one, other])
     }
 
+    /// Has each read wait for all that other nodes have committed before (`wsrep_sync_wait`).
+    ///
+    /// # Errors
+    /// If the server does not answer, or is no node.
+    pub fn set_causal_reads(&self) -> Result<()> {
+        self.run("SET GLOBAL wsrep_sync_wait = 1")
+    }
+
     fn start_node(bed: &Arc<BedState>, node: Node) -> Result<Self> {
         let extras = Extras { node: Some(node), ..Extras::default() };
         Self::start_as(bed, &Server::find(bed, Flavor::MariaDb)?, &extras)

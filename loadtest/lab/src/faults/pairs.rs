@@ -108,7 +108,7 @@ impl FaultKind {
         is_told || self.stops_redis()
     }
 
-    fn stops_database(self) -> bool {
+    pub(crate) fn stops_database(self) -> bool {
         matches!(self, Self::RestartDatabase | Self::FreezeDatabase | Self::FailOverDatabase(_))
     }
 

@@ -62,7 +62,7 @@ pub(super) const fn per_user(lock: Lock, guards: Guards) -> CellAxes {
 
 impl RungCell {
     pub(super) const fn of(axes: CellAxes, scenario: Scenario, fault: Option<FaultKind>) -> Self {
-        let trial = CellSpec { axes, scenario, fault };
+        let trial = CellSpec::of(axes, scenario, fault);
         Self { trial, bug: None, load: None, flags: &[], lasts_ms: None }
     }
 

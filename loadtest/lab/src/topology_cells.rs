@@ -1,0 +1,39 @@
+//! Which cells there are on a topology of several servers. A fault that needs the one server that
+//! the topology replaces has none.
+
+use crate::faults::FaultKind;
+use crate::lock::{ExtraServers, Lock};
+use crate::requirements::{FaultRequirements, Link};
+use crate::topology::Topology;
+
+impl Topology {
+    /// Whether it is a cell with that lock, fault and what these need, or why not.
+    pub(super) fn fits(
+        self,
+        lock: Lock,
+        fault: Option<FaultKind>,
+        requirements: FaultRequirements,
+    ) -> Result<(), &'static str> {
+        if !self.is_single() && fault == Some(FaultKind::TwoAtOnce) {
+            Err("two faults at once are those of single servers")
+        } else if self.has_own_redis()
+            && (requirements.has_redis() || requirements.has(Link::Redis))
+        {
+            Err("its fault needs one Redis that is its own")
+        } else if self.has_own_database()
+            && (requirements.replication.is_some()
+                || requirements.has(Link::Database)
+                || fault.is_some_and(FaultKind::stops_database))
+        {
+            Err("its fault needs the one database of all cells")
+        } else if self.has_ensemble() && requirements.has(Link::Zookeeper) {
+            Err("its fault needs one ZooKeeper")
+        } else if self == Self::Galera && lock.is_in_the_database() {
+            Err("Galera keeps no lock on a row or a name of another node")
+        } else if self == Self::Ensemble && lock.needs() != ExtraServers::ZooKeeper {
+            Err("nothing but a lock in ZooKeeper uses an ensemble")
+        } else {
+            Ok(())
+        }
+    }
+}
