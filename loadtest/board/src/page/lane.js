@@ -136,6 +136,11 @@ class LaneView {
     this.faults.querySelectorAll('button').forEach((button) => { button.disabled = !enabled; });
   }
 
+  /** Says why the buttons of faults do nothing in a challenge. */
+  explainFaults(isChallenge) {
+    this.faults.querySelector('.of-challenge').hidden = !isChallenge;
+  }
+
   update(head, span) {
     const { lane } = this;
     if (!lane) return;
@@ -216,7 +221,7 @@ class LaneView {
       return t('note_replaced', { replica: note.replica, state: t(`replica_${note.state}`) });
     }
     const fault = [t(`fault_${note.action}`), note.replica].filter(Boolean).join(' ');
-    return t(`phase_${note.phase}`, { fault });
+    return t(`phase_${note.phase}`, { fault, replica: note.replica });
   }
 
   updateVerdict(head) {
