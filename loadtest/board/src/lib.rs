@@ -8,8 +8,8 @@
 //! - what a race is made of, and the limits ([`setup`]); the challenges ([`challenge`]);
 //! - the log of a race, from which any number of pages read ([`event_log`], `race_logs`), and its
 //!   events (`wire`);
-//! - the lanes (`lane`), the race on them (`race`), the commands as they pass (`commands`), and the
-//!   lines that send them (`command_sources`);
+//! - the lanes (`lane`), the race on them (`race`), what an order costs (`replica_times`), the
+//!   commands as they pass (`commands`), and the lines that send them (`command_sources`);
 //! - the server (`http`), which requests it refuses (`access`) and how it says so
 //!   ([`board_error`]), the page (`page`).
 //!
@@ -26,6 +26,7 @@ mod lane;
 mod page;
 mod race;
 mod race_logs;
+mod replica_times;
 pub mod setup;
 #[cfg(test)]
 mod test_board;

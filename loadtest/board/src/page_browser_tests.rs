@@ -134,6 +134,7 @@ const COLLECT_STATES: &str = "const state = document.getElementById('state'); wi
 fn verdict(orders: u64, duplicates: u64, why: &str) -> Value {
     json!({
         "orders": orders, "stock": 300, "oversold": 0, "duplicates": duplicates, "why": why,
+        "orders_per_s": 24.26, "p99_ms": 8.04, "cpu_ms": null,
         "invalid_because": ["6 requests are fewer than 2000"], "findings": [],
     })
 }

@@ -53,3 +53,64 @@ async fn requests_that_were_never_answered_are_drawn_within_the_canvas() {
     let beyond = page.browser.run(&format!("return window.lowest - {height}")).await;
     assert_eq!(beyond, json!(0), "pixels below the canvas");
 }
+
+/// Remembers what is drawn as text, and the picture that is saved with its name.
+const RECORD_PICTURE: &str = "window.texts = []; \
+    const write = CanvasRenderingContext2D.prototype.fillText; \
+    CanvasRenderingContext2D.prototype.fillText = function note(text, x, y) { \
+      if (!this.canvas.isConnected) window.texts.push(text); \
+      write.call(this, text, x, y); }; \
+    const address = URL.createObjectURL; \
+    URL.createObjectURL = (blob) => { window.picture = blob; return address.call(URL, blob); }; \
+    addEventListener('click', ({ target }) => { window.saved = target.download; }, true); \
+    const click = HTMLAnchorElement.prototype.click; \
+    HTMLAnchorElement.prototype.click = function save() { \
+      window.saved = this.download; click.call(this); };";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_picture_of_the_moment_has_the_bars_and_the_verdicts_in_the_language_of_the_page() {
+    let page = begun(&RaceSetup::default()).await;
+    page.push(&purchases());
+    let mut left = verdict(2, 1, "local_user");
+    left["cpu_ms"] = json!(3.512);
+    left["findings"] = json!([
+        { "rule": "one_order_per_user", "held": false, "broken": 1, "detail": "", "proofs": [] },
+    ]);
+    page.end([left, verdict(1, 0, "user")]).await;
+    let cost = page.text("#lane-left .cost").await;
+    let known = "24 orders/s. 99 % of the requests were answered within 8.0 ms. \
+                 Processor time of the replicas: 3.5 ms for each order.";
+    assert_eq!(cost, known);
+    let unknown = "24 orders/s. 99 % of the requests were answered within 8.0 ms.";
+    assert_eq!(page.text("#lane-right .cost").await, unknown);
+    page.browser.run(NEXT_PICTURE).await;
+    page.browser.run(RECORD_PICTURE).await;
+    page.click("#picture").await;
+    page.shows("window.saved").await;
+    assert_eq!(page.browser.run("return window.saved").await, json!("race-0.150s.png"));
+    let texts = page.browser.run("return window.texts.join(' ')").await.to_string();
+    for words in [
+        "Race board · Seed 1 · 0.150 s / 0.150 s",
+        "Left: local",
+        "Second orders of a user: 1",
+        "2 orders of 300 units. Oversold: 0. Users who bought twice: 1.",
+        "3.5 ms for each order.",
+        "✗ no user bought twice",
+        "Right: redisson",
+    ] {
+        assert!(texts.contains(words), "{words}: {texts}");
+    }
+    let size = "return createImageBitmap(window.picture).then((it) => [it.width, it.height])";
+    let size = page.browser.run(size).await;
+    let canvas = "const { clientWidth, clientHeight } = document.querySelector('canvas'); \
+                  return [2 * clientWidth + 48, clientHeight]";
+    let canvas = page.browser.run(canvas).await;
+    assert_eq!(size[0], canvas[0], "both lanes beside each other");
+    assert!(size[1].as_u64() > canvas[1].as_u64(), "bars and texts: {size}");
+    page.click("#language").await;
+    page.browser.run("window.texts = []; window.saved = ''").await;
+    page.click("#picture").await;
+    page.shows("window.saved").await;
+    let texts = page.browser.run("return window.texts.join('')").await.to_string();
+    assert!(texts.contains("库存 300，订单 2。超卖：0。重复下单的用户：1。"), "{texts}");
+}

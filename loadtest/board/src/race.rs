@@ -14,6 +14,7 @@ use crate::challenge::{Challenge, PlannedFault};
 use crate::event_log::Priority;
 use crate::lane::{FaultRequest, Lane, LaneDeployment};
 use crate::race_logs::RaceLogs;
+use crate::replica_times::ReplicaTimes;
 use crate::setup::{RaceSetup, USERS_PER_S};
 use crate::wire::{self, BOTH, LaneTap};
 
@@ -146,12 +147,14 @@ impl Arena {
         );
         sale.observe(tap.observer());
         lane.open(sale.recorder()).await;
+        let earlier = ReplicaTimes::of(&deployment.deployment);
         let stop = CancellationToken::new();
         let racing = async { tokio::join!(sale.run(&stop), inject_planned(lane, fault)) };
         let (figures, is_seen) = tokio::select! {
             ended = racing => ended,
             never = lane.record_commands(deployment, race_start) => match never {},
         };
+        let times = earlier.zip(ReplicaTimes::of(&deployment.deployment));
         let healed = lane.close(deployment).await;
         self.push_state(index, race_start, ("judging", ""));
         let report = async {
@@ -161,7 +164,9 @@ impl Arena {
         let report = report.await.inspect_err(|error| {
             self.push_state(index, race_start, ("failed", &error.sentence()));
         })?;
-        self.logs.events.push(wire::verdict(index, race_start, &report), Priority::Race);
+        let cpu_ms = times.and_then(|(earlier, now)| now.per_order_ms(&earlier, report.orders));
+        let verdict = wire::verdict(index, race_start, (&report, cpu_ms));
+        self.logs.events.push(verdict, Priority::Race);
         self.push_state(index, race_start, ("judged", ""));
         Ok((report, is_seen))
     }

@@ -40,6 +40,13 @@ function cellText({ scope, guards, replicas, fenced }) {
   return [...words, ...(fenced ? [t('fenced_true')] : [])].join(' · ');
 }
 
+/** What the orders of a race cost; the processor time is known if no replica was started anew. */
+function costText({ orders_per_s: rate, p99_ms: p99, cpu_ms: cpu }) {
+  const short = (value) => value.toFixed(value < 10 ? 1 : 0);
+  const cost = t('cost', { rate: short(rate), p99: short(p99) });
+  return cpu === null ? cost : `${cost} ${t('cost_processor', { cpu: short(cpu) })}`;
+}
+
 class LaneView {
   constructor(name, { inject, jump, bet }) {
     const template = document.getElementById('lane-template');
@@ -236,6 +243,7 @@ class LaneView {
     const outcome = box.querySelector('.outcome');
     outcome.textContent = t('outcome', { orders, stock, oversold, duplicates });
     outcome.className = `outcome ${isBad ? 'bad' : 'good'}`;
+    box.querySelector('.cost').textContent = costText(verdict);
     const broken = verdict.findings.filter((finding) => !finding.held);
     box.querySelector('.broken').replaceChildren(...broken.map((one) => this.brokenRow(one)));
     const held = verdict.findings.filter((finding) => finding.held);

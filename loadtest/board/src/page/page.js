@@ -184,6 +184,7 @@ function refreshState() {
   get('state').classList.toggle('failed', Boolean(problem) || state === 'failed');
   get('start').disabled = isBusy || Boolean(problem);
   get('save').setAttribute('aria-disabled', String(!model));
+  get('picture').disabled = !model;
   const isChallenge = Boolean(model?.setup.challenge);
   views.forEach((view, index) => {
     view.setFaults(state === 'running' && !problem && !isChallenge);
@@ -298,6 +299,12 @@ get('form').addEventListener('submit', async (event) => {
   if (!started && betsOfForm === placed) betsOfForm = {};
 });
 get('save').addEventListener('click', (event) => { if (!model) event.preventDefault(); });
+get('picture').addEventListener('click', () => {
+  const roots = LANES.map((name) => get(`lane-${name}`));
+  const seed = `${t('seed')} ${model.setup.seed}`;
+  const heading = [t('title'), seed, get('clock').textContent].join(' · ');
+  savePicture(drawMoment(roots, heading), `race-${seconds(player.head).replace(' ', '')}.png`);
+});
 get('language').addEventListener('click', () => {
   switchLanguage();
   translate();
