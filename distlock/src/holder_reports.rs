@@ -14,12 +14,14 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::name_rate_limit::NameRateLimit;
-use crate::{Guard, HoldKind, LockError, LockHolder, LockName, Locker, RenewalKind};
+use crate::{Guard, HoldKind, LockError, LockHolder, LockName, LockState, Locker, RenewalKind};
 
 /// How often a waiter reports, and how long one answer may take.
 pub(crate) const REPORT_INTERVAL: Duration = Duration::from_secs(1);
-/// An answer younger than this is shared.
+/// After a question, no other waiter asks for so long.
 const MAX_AGE: Duration = Duration::from_millis(900);
+/// After a question, the last answer is that of all waiters for so long: the next may get none.
+const ANSWER_LIFETIME: Duration = Duration::from_secs(2);
 /// The most names that are remembered.
 const MAX_NAMES: usize = 1024;
 /// The most questions under way: some kinds need a connection of the pool for one.
@@ -39,7 +41,24 @@ struct ReportState {
 
 struct HolderReading {
     at: Instant,
-    holder: Option<LockHolder>,
+    /// `None` until the answer comes, and if there is none.
+    answer: Option<HolderAnswer>,
+}
+
+/// What the server says of the holder of a lock.
+#[derive(Clone)]
+enum HolderAnswer {
+    Free,
+    Held(Box<LockHolder>),
+}
+
+impl HolderAnswer {
+    fn holder(self) -> Option<LockHolder> {
+        match self {
+            Self::Free => None,
+            Self::Held(holder) => Some(*holder),
+        }
+    }
 }
 
 impl HolderReports {
@@ -87,11 +106,11 @@ impl HolderReports {
         loop {
             sleep(REPORT_INTERVAL).await;
             if self.claim(name, seen) {
-                *seen = self.look(name).await;
-                self.readings().insert(
-                    name.clone(),
-                    HolderReading { at: Instant::now(), holder: seen.clone() },
-                );
+                // Without an answer it is the holder that was seen before.
+                let Some(answer) = self.ask(name).await else { continue };
+                let reading = HolderReading { at: Instant::now(), answer: Some(answer.clone()) };
+                self.readings().insert(name.clone(), reading);
+                *seen = answer.holder();
                 if let Some(holder) = seen {
                     let kind = self.kind();
                     let waited_ms = started.elapsed().as_millis();
@@ -116,13 +135,17 @@ impl HolderReports {
         self.0.locker.guarantees().renewal
     }
 
-    /// Whether this waiter has to ask. If another one has just asked, its answer is `seen`.
+    /// Whether this waiter has to ask. The answer that another one has got is `seen`.
     fn claim(&self, name: &LockName, seen: &mut Option<LockHolder>) -> bool {
         let now = Instant::now();
         let mut readings = self.readings();
-        let is_recent = |one: &HolderReading| now.saturating_duration_since(one.at) < MAX_AGE;
-        if let Some(reading) = readings.get(name).filter(|one| is_recent(one)) {
-            seen.clone_from(&reading.holder);
+        let age = |one: &HolderReading| now.saturating_duration_since(one.at);
+        let is_recent = |one: &HolderReading| age(one) < MAX_AGE;
+        let last = readings.get(name).filter(|one| age(one) < ANSWER_LIFETIME);
+        if let Some(answer) = last.and_then(|one| one.answer.clone()) {
+            *seen = answer.holder();
+        }
+        if last.is_some_and(is_recent) {
             return false;
         }
         if readings.len() >= MAX_NAMES {
@@ -132,23 +155,161 @@ impl HolderReports {
             return false;
         }
         // Until the answer comes, the others have the holder that was seen before.
-        readings.insert(name.clone(), HolderReading { at: now, holder: seen.clone() });
+        let answer = seen.clone().map(|holder| HolderAnswer::Held(Box::new(holder)));
+        readings.insert(name.clone(), HolderReading { at: now, answer });
         true
     }
 
-    /// The first holder; `None` if it is not known, or if too many are asked for already.
+    /// The first holder; `None` if there is none, or if it is not known.
     pub(crate) async fn look(&self, name: &LockName) -> Option<LockHolder> {
+        self.ask(name).await?.holder()
+    }
+
+    /// Asks for the first holder; `None` if the server does not say in time. The time includes the
+    /// wait for other questions.
+    async fn ask(&self, name: &LockName) -> Option<HolderAnswer> {
         // Only while it has waiters is the holder of a row known, after up to 6 s.
         if self.0.locker.guarantees().hold == HoldKind::Transaction {
             return None;
         }
-        let _question = self.0.questions.try_acquire().ok()?;
         let inspector = self.0.locker.inspector()?;
-        let lock = timeout(REPORT_INTERVAL, inspector.inspect(name)).await.ok()?.ok()?;
-        lock.state.holders().first().cloned()
+        let question = async {
+            // It is never closed.
+            let _question = self.0.questions.acquire().await.ok()?;
+            inspector.inspect(name).await.ok()
+        };
+        let lock = timeout(REPORT_INTERVAL, question).await.ok()??;
+        if matches!(lock.state, LockState::Unknown(_) | LockState::Damaged(_)) {
+            return None;
+        }
+        let holder = lock.state.holders().first().cloned();
+        Some(holder.map_or(HolderAnswer::Free, |holder| HolderAnswer::Held(Box::new(holder))))
     }
 
     fn readings(&self) -> MutexGuard<'_, HashMap<LockName, HolderReading>> {
         self.0.readings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use async_trait::async_trait;
+
+    use super::*;
+    use crate::none::NoLock;
+    use crate::{
+        Acquisition, Guarantees, ListCursor, LockInspector, LockPage, LockSnapshot, LockWaiters,
+        RemainingLease, Request,
+    };
+
+    /// How long the inspector takes.
+    const ANSWER_TIME: Duration = Duration::from_millis(5);
+
+    /// A kind of which each lock is held, as long as its server answers.
+    struct HeldLocker {
+        /// From here on the server answers no question.
+        silent_from: Instant,
+    }
+
+    impl Locker for HeldLocker {
+        fn name(&self) -> &'static str {
+            "held"
+        }
+
+        fn guarantees(&self) -> Guarantees {
+            Guarantees { hold: HoldKind::Lease, ..NoLock.guarantees() }
+        }
+
+        fn inspector(&self) -> Option<Arc<dyn LockInspector>> {
+            Some(Arc::new(Self { silent_from: self.silent_from }))
+        }
+
+        fn begin(&self, request: Request) -> Box<dyn Acquisition> {
+            NoLock.begin(request)
+        }
+    }
+
+    #[async_trait]
+    impl LockInspector for HeldLocker {
+        async fn inspect(&self, name: &LockName) -> Result<LockSnapshot, LockError> {
+            if Instant::now() >= self.silent_from {
+                std::future::pending::<()>().await;
+            }
+            sleep(ANSWER_TIME).await;
+            let holder = LockHolder {
+                id: "holder".to_owned(),
+                owner: None,
+                tag: None,
+                holds: None,
+                shares: false,
+                lease: RemainingLease::NoExpiry,
+                token: None,
+                place: None,
+                servers: 1,
+            };
+            Ok(LockSnapshot {
+                kind: "held",
+                name: name.to_string(),
+                state: LockState::Held(vec![holder]),
+                waiters: LockWaiters::Unknown,
+                has_more_waiters: false,
+                renewal: RenewalKind::No,
+            })
+        }
+
+        async fn list(
+            &self,
+            _: &str,
+            _: Option<ListCursor>,
+            _: usize,
+        ) -> Result<LockPage, LockError> {
+            unreachable!("no report lists locks")
+        }
+
+        async fn force_release(&self, _: &LockName, _: &str) -> Result<bool, LockError> {
+            unreachable!("no report frees a lock")
+        }
+    }
+
+    /// The holder that a wait of that length names when it times out.
+    async fn holder_after(
+        reports: HolderReports,
+        name: String,
+        wait: Duration,
+    ) -> Option<LockHolder> {
+        let name = LockName::new(name).unwrap();
+        let acquire = async {
+            sleep(wait).await;
+            Err(LockError::TimedOut { waited: wait, has_no_expiry: false, holder: None })
+        };
+        match reports.report_during(&name, Instant::now(), acquire).await {
+            Err(LockError::TimedOut { holder, .. }) => holder.map(|holder| *holder),
+            _ => panic!("it timed out"),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn ten_waits_that_begin_together_each_name_their_holder() {
+        let silent_from = Instant::now() + Duration::from_hours(1);
+        let reports = HolderReports::new(Arc::new(HeldLocker { silent_from }));
+        let waits = (0..10).map(|number| {
+            let wait = Duration::from_millis(1500);
+            tokio::spawn(holder_after(reports.clone(), format!("lock:{number}"), wait))
+        });
+        for (number, wait) in waits.collect::<Vec<_>>().into_iter().enumerate() {
+            assert!(wait.await.unwrap().is_some(), "{number}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_question_without_an_answer_leaves_the_holder_that_was_seen_last() {
+        let silent_from = Instant::now() + Duration::from_millis(1500);
+        let reports = HolderReports::new(Arc::new(HeldLocker { silent_from }));
+        let wait = Duration::from_secs(6);
+        let waits =
+            [0, 1].map(|_| tokio::spawn(holder_after(reports.clone(), "lock:1".to_owned(), wait)));
+        for wait in waits {
+            assert!(wait.await.unwrap().is_some());
+        }
     }
 }

@@ -72,11 +72,13 @@ fn as_text(deadlocks: &[Deadlock]) -> String {
     rows.set_header(["deadlock", "process", "holds", "waits for", "since"]);
     for (number, deadlock) in deadlocks.iter().enumerate() {
         for task in &deadlock.tasks {
-            let lock =
-                |(kind, name): &(String, String)| format!("{} ({kind})", name.escape_debug());
+            // Any participant may have written it.
+            let lock = |(kind, name): &(String, String)| {
+                format!("{} ({})", name.escape_debug(), kind.escape_debug())
+            };
             rows.add_row([
                 (number + 1).to_string(),
-                task.process.clone(),
+                task.process.escape_debug().to_string(),
                 lock(&task.holds),
                 lock(&task.waits_for),
                 format!("{:.1} s", task.waited.as_secs_f64()),
@@ -84,4 +86,29 @@ fn as_text(deadlocks: &[Deadlock]) -> String {
         }
     }
     text(rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use distlock::DeadlockedTask;
+
+    use super::*;
+
+    #[test]
+    fn what_other_processes_have_written_sends_no_control_character_to_the_terminal() {
+        let foreign = || "a\u{1b}[2J\u{7}".to_owned();
+        let lock = || (foreign(), foreign());
+        let task = DeadlockedTask {
+            process: foreign(),
+            holds: lock(),
+            waits_for: lock(),
+            waited: Duration::from_secs(1),
+        };
+        let shown = as_text(&[Deadlock { tasks: vec![task] }]);
+        let is_control = |sign: &char| sign.is_control() && *sign != '\n';
+        assert_eq!(shown.chars().find(is_control), None, "{shown:?}");
+        assert_eq!(shown.matches("a\\u{1b}[2J").count(), 5, "{shown}");
+    }
 }

@@ -222,6 +222,12 @@ impl Redis {
         }
     }
 
+    /// Whether it has a clock that can be set.
+    #[must_use]
+    pub fn has_clock(&self) -> bool {
+        self.clock.is_some()
+    }
+
     /// Stalls the server's disk, or lets it continue: it takes what is written, but waits before it
     /// says that it is safe. A killed server loses what it has not written because of that, and
     /// nothing else.

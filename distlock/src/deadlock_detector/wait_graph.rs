@@ -75,14 +75,15 @@ impl fmt::Display for Deadlock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (number, task) in self.tasks.iter().enumerate() {
             let DeadlockedTask { process, holds, waits_for, waited } = task;
+            let process = process.escape_debug();
             let (separator, waited) = (if number == 0 { "" } else { "; " }, waited.as_secs_f64());
             write!(
                 f,
                 "{separator}{process} holds {} ({}) and waits for {} ({}) since {waited:.1} s",
                 holds.1.escape_debug(),
-                holds.0,
+                holds.0.escape_debug(),
                 waits_for.1.escape_debug(),
-                waits_for.0,
+                waits_for.0.escape_debug(),
             )?;
         }
         Ok(())
@@ -224,6 +225,17 @@ mod tests {
             let processes: Vec<_> = order.into_iter().cloned().collect();
             assert_eq!(sentences(&processes), [expected]);
         }
+    }
+
+    #[test]
+    fn the_sentence_of_a_deadlock_escapes_what_processes_have_written() {
+        let mut processes = [process(1, &["x"], "x")];
+        processes[0].label = "a\u{1b}[2J".to_owned();
+        let task = &mut processes[0].tasks[0];
+        task.wants.kind = "b\u{7}".to_owned();
+        task.holds[0].0.kind = "b\u{7}".to_owned();
+        let escaped = "a\\u{1b}[2J holds x (b\\u{7}) and waits for x (b\\u{7}) since 0.3 s";
+        assert_eq!(sentences(&processes), [escaped]);
     }
 
     #[test]

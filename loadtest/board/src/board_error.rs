@@ -39,6 +39,8 @@ pub enum ErrorCode {
     RaceRunning,
     /// No race is running.
     NoRaceRunning,
+    /// The race is a challenge, which has its own fault.
+    ChallengeFaults,
     /// The lane has no such replica.
     NoSuchReplica,
     /// The state of the replica does not allow the fault.
@@ -55,7 +57,7 @@ pub enum ErrorCode {
 
 impl ErrorCode {
     /// All codes.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::HostMissing,
         Self::ForeignHost,
         Self::ForeignOrigin,
@@ -70,6 +72,7 @@ impl ErrorCode {
         Self::NoRace,
         Self::RaceRunning,
         Self::NoRaceRunning,
+        Self::ChallengeFaults,
         Self::NoSuchReplica,
         Self::FaultNotAllowed,
         Self::FaultFailed,
@@ -95,6 +98,7 @@ impl ErrorCode {
             Self::NoRace => "no_race",
             Self::RaceRunning => "race_running",
             Self::NoRaceRunning => "no_race_running",
+            Self::ChallengeFaults => "challenge_faults",
             Self::NoSuchReplica => "no_such_replica",
             Self::FaultNotAllowed => "fault_not_allowed",
             Self::FaultFailed => "fault_failed",
@@ -119,6 +123,7 @@ impl ErrorCode {
             Self::NoRace => StatusCode::NOT_FOUND,
             Self::RaceRunning
             | Self::NoRaceRunning
+            | Self::ChallengeFaults
             | Self::NoSuchReplica
             | Self::FaultNotAllowed
             | Self::FaultsWaiting => StatusCode::CONFLICT,

@@ -42,8 +42,8 @@ struct ShownCommand {
 #[derive(Debug, Serialize)]
 pub(crate) struct CommandSlice {
     commands: Vec<ShownCommand>,
-    /// How many passed in this race while a page asked, and are not shown.
-    skipped: u64,
+    /// How many passed in this race while a page asked, those that are not kept included.
+    passed: u64,
 }
 
 /// The newest commands of a lane.
@@ -59,7 +59,7 @@ struct LogState {
     is_disarmed: bool,
     newest: VecDeque<ShownCommand>,
     next_id: u64,
-    skipped: u64,
+    passed: u64,
 }
 
 impl CommandLog {
@@ -72,7 +72,7 @@ impl CommandLog {
         let mut state = self.state();
         state.wanted_until = Some(Instant::now() + INTEREST);
         let commands = state.newest.iter().filter(|command| command.id >= from).cloned().collect();
-        CommandSlice { commands, skipped: state.skipped }
+        CommandSlice { commands, passed: state.passed }
     }
 
     /// Links were healed: what listens on them has to begin again.
@@ -88,17 +88,30 @@ impl CommandLog {
         let mut state = self.state();
         command.id = state.next_id;
         state.next_id += 1;
+        state.passed += 1;
         state.newest.push_back(command);
         if state.newest.len() > MAX_KEPT {
             state.newest.pop_front();
         }
     }
 
+    /// Shows a command of which a test knows only the text.
+    #[cfg(test)]
+    pub(crate) fn push_text(&self, text: &str) {
+        let (from, text) = ("redis".to_owned(), text.to_owned());
+        self.push(ShownCommand { id: 0, t: 0, from, text, source: None });
+    }
+
+    /// Counts commands that are not kept.
+    fn skip(&self, count: u64) {
+        self.state().passed += count;
+    }
+
     /// Removes the commands of the last race. Numbers go on: a page may have asked for them.
-    fn restart(&self) {
+    pub(crate) fn begin(&self) {
         let mut state = self.state();
         state.newest.clear();
-        state.skipped = 0;
+        state.passed = 0;
     }
 
     /// Records commands of a race whenever a page asks for them. It does not end.
@@ -108,7 +121,6 @@ impl CommandLog {
         lock: &str,
         race_start: Instant,
     ) -> Infallible {
-        self.restart();
         let index = SourceIndex::new(lock);
         loop {
             if !self.is_wanted() {
@@ -127,12 +139,14 @@ impl CommandLog {
                 match received {
                     Ok(Some(command)) => match sampler.shown(&command) {
                         Some(shown) => self.push(shown),
-                        None => self.state().skipped += 1,
+                        None => self.skip(1),
                     },
                     Ok(None) => break,
                     Err(_nothing_passed) => {}
                 }
+                self.skip(tap.take_lost());
             }
+            self.skip(tap.take_lost());
         }
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::*;
 use crate::command_sources::{SCRIPTS, digest, forms, line_with};
+use crate::race_logs::RaceLogs;
 
 fn command(origin: CommandOrigin, words: &[&str]) -> ObservedCommand {
     let words = words.iter().map(|word| (*word).to_owned()).collect();
@@ -78,11 +79,22 @@ fn commands_beyond_the_first_of_a_second_are_counted_and_old_ones_leave() {
         (0..100).filter_map(|_| sampler.shown(&command(CommandOrigin::Replica(0), &["COMMIT"])));
     assert_eq!(shown.count(), MAX_PER_S);
     for _ in 0..=MAX_KEPT {
-        let one =
-            ShownCommand { id: 0, t: 0, from: String::new(), text: String::new(), source: None };
-        log.push(one);
+        log.push_text("COMMIT");
     }
-    let all = log.read(0).commands;
+    log.skip(5);
+    let CommandSlice { commands: all, passed } = log.read(0);
     assert_eq!((all.len(), all[0].id), (MAX_KEPT, 1));
+    assert_eq!(passed, 206, "those that have left and those that were skipped are counted");
     assert_eq!(log.read(200).commands.len(), 1, "only what the page does not have");
+}
+
+#[test]
+fn a_new_race_has_no_command_of_the_last_one() {
+    let logs = RaceLogs::default();
+    logs.commands[1].push_text("COMMIT");
+    logs.begin("{}".to_owned());
+    let CommandSlice { commands, passed } = logs.commands[1].read(0);
+    assert_eq!((commands, passed), (Vec::new(), 0));
+    logs.commands[1].push_text("COMMIT");
+    assert_eq!(logs.commands[1].read(1).commands.len(), 1, "numbers go on");
 }

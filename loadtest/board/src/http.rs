@@ -22,11 +22,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::access::Access;
 use crate::board_error::{BoardError, ErrorCode};
-use crate::commands::{CommandLog, CommandSlice};
+use crate::commands::CommandSlice;
 use crate::event_log::{EventLog, LogPosition};
 use crate::lane::FaultRequest;
 use crate::page;
 use crate::race::{BoardRequests, RaceRequest};
+use crate::race_logs::RaceLogs;
 use crate::setup::{LANES, REPLICAS, RaceSetup, none_of, not_a_number, not_an_object};
 
 /// Most bytes of what a page posts.
@@ -44,21 +45,19 @@ const MAX_WAITING_FAULTS: usize = 8;
 #[derive(Debug)]
 pub(crate) struct BoardState {
     access: Access,
-    log: Arc<EventLog>,
+    logs: RaceLogs,
     stop: CancellationToken,
     streams: Arc<Semaphore>,
     turn: Arc<Semaphore>,
     races: mpsc::Sender<RaceRequest>,
     faults: [mpsc::Sender<FaultRequest>; 2],
-    commands: [Arc<CommandLog>; 2],
 }
 
 impl BoardState {
     /// The state, and the requests of pages.
     pub(crate) fn new(
         access: Access,
-        log: Arc<EventLog>,
-        commands: [Arc<CommandLog>; 2],
+        logs: RaceLogs,
         stop: CancellationToken,
     ) -> (Arc<Self>, BoardRequests) {
         let (races, race_requests) = mpsc::channel(1);
@@ -67,13 +66,12 @@ impl BoardState {
         let (streams, turn) = (Semaphore::new(MAX_STREAMS), Semaphore::new(1));
         let state = Self {
             access,
-            log,
+            logs,
             stop,
             streams: Arc::new(streams),
             turn: Arc::new(turn),
             races,
             faults: [left, right],
-            commands,
         };
         (
             Arc::new(state),
@@ -135,7 +133,7 @@ async fn show_page(State(_): BoardExtractor) -> Response {
 }
 
 async fn save(State(state): BoardExtractor) -> Result<Response, BoardError> {
-    let all = state.log.read(LogPosition::default(), usize::MAX);
+    let all = state.logs.events.read(LogPosition::default(), usize::MAX);
     let all = all.ok_or_else(|| BoardError::new(ErrorCode::NoRace, "no race has begun"))?;
     let attachment = HeaderValue::from_static("attachment; filename=\"race.html\"");
     Ok(([(header::CONTENT_DISPOSITION, attachment)], Html(page::render_saved(&all)))
@@ -167,7 +165,7 @@ async fn start_race(
     let [is_first, is_link] = ["first", "link"].map(|name| take(name) == Some(Value::Bool(true)));
     let setup = RaceSetup::parse(&value)?;
     let turn = state.turn.clone().try_acquire_owned();
-    let shown = state.log.read(LogPosition::default(), 0).and_then(|slice| slice.setup);
+    let shown = state.logs.events.read(LogPosition::default(), 0).and_then(|slice| slice.setup);
     let stays = match &shown {
         Some(shown) => is_first || is_link && *shown == setup.to_json(),
         None => is_first && turn.is_err(),
@@ -183,12 +181,23 @@ async fn start_race(
     Ok((StatusCode::ACCEPTED, Json(json!({"started": true}))).into_response())
 }
 
+/// Whether the current race is a challenge.
+fn shows_challenge(log: &EventLog) -> bool {
+    let setup = log.read(LogPosition::default(), 0).and_then(|slice| slice.setup);
+    let setup: Option<Value> = setup.and_then(|setup| serde_json::from_str(&setup).ok());
+    setup.is_some_and(|setup| !setup["challenge"].is_null())
+}
+
 /// Injects a fault and answers what was seen of it.
 async fn inject_fault(
     State(state): BoardExtractor,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, BoardError> {
     let (lane, action, replica) = parse_fault(&object(body)?)?;
+    if shows_challenge(&state.logs.events) {
+        let why = "the race is a challenge, which has its own fault";
+        return Err(BoardError::new(ErrorCode::ChallengeFaults, why));
+    }
     let (reply, seen) = oneshot::channel();
     let sent = state.faults[lane].try_send(FaultRequest { action, replica, reply });
     sent.map_err(|_| {
@@ -214,7 +223,7 @@ async fn show_commands(
     Query(query): Query<CommandQuery>,
 ) -> Result<Json<CommandSlice>, BoardError> {
     let lane = index_of_lane(&query.lane)?;
-    Ok(Json(state.commands[lane].read(query.from.parse().unwrap_or(0))))
+    Ok(Json(state.logs.commands[lane].read(query.from.parse().unwrap_or(0))))
 }
 
 fn index_of_lane(name: &str) -> Result<usize, BoardError> {
@@ -265,7 +274,7 @@ async fn stream_events(
     // The browser sends the header by itself when it reconnects.
     let last = headers.get("last-event-id").and_then(|id| id.to_str().ok());
     let reader = LogReader {
-        growth: state.log.growth(),
+        growth: state.logs.events.growth(),
         position: last.or(query.last.as_deref()).and_then(parse_id).unwrap_or_default(),
         next_batch: Instant::now(),
         _place: place,
@@ -291,7 +300,7 @@ impl LogReader {
             tokio::time::sleep_until(self.next_batch).await;
             loop {
                 self.growth.borrow_and_update();
-                if let Some(slice) = self.state.log.read(self.position, MAX_BATCH) {
+                if let Some(slice) = self.state.logs.events.read(self.position, MAX_BATCH) {
                     self.position = slice.position;
                     self.next_batch = Instant::now() + BATCH_INTERVAL;
                     let LogPosition { race, next } = slice.position;

@@ -63,6 +63,28 @@ struct RaceFaults {
     recorder: Recorder,
     /// Actions that heal what is broken and no process shows, with the index of the replica.
     healing: BTreeSet<(FaultAction, usize)>,
+    /// Replicas that were to be started again and may have ended because of that.
+    failed_restarts: BTreeSet<usize>,
+    /// Replicas that ended without a fault that was asked for.
+    died: BTreeSet<usize>,
+}
+
+impl RaceFaults {
+    fn new(recorder: Recorder) -> Self {
+        let (healing, failed_restarts, died) = Default::default();
+        Self { recorder, healing, failed_restarts, died }
+    }
+
+    /// Marks the replica if it has ended by itself.
+    async fn look_for_death(&mut self, deployment: &Deployment, index: usize) {
+        // There is no status of a process that a fault has killed.
+        let status = deployment.replicas().get(index).and_then(|replica| replica.exit_status());
+        let is_told = self.died.contains(&index) || self.failed_restarts.contains(&index);
+        let Some(status) = status.filter(|_| !is_told) else { return };
+        self.died.insert(index);
+        let name = format!("exit {}", replica_name(index));
+        mark_as(&self.recorder, name, "died", &status.to_string()).await;
+    }
 }
 
 impl Lane {
@@ -141,20 +163,27 @@ impl Lane {
 
     /// Lets faults happen from now on.
     pub(crate) async fn open(&self, recorder: Recorder) {
-        *self.faults.lock().await = Some(RaceFaults { recorder, healing: BTreeSet::new() });
+        *self.faults.lock().await = Some(RaceFaults::new(recorder));
     }
 
-    /// Lets no more faults happen, and heals what they left.
+    /// Lets no more faults happen, and heals what they left. It fails if a replica has died that no
+    /// fault has killed.
     pub(crate) async fn close(&self, lane: &LaneDeployment) -> Result<()> {
         let mut faults = self.faults.lock().await;
-        let Some(RaceFaults { recorder, healing }) = faults.take() else { return Ok(()) };
+        let Some(mut faults) = faults.take() else { return Ok(()) };
+        for index in 0..lane.deployment.replicas().len() {
+            faults.look_for_death(&lane.deployment, index).await;
+        }
+        let RaceFaults { recorder, healing, died, .. } = faults;
         let healed = heal_all(&lane.actions()).await;
         // Links are healed first, whatever happens to the replicas.
         let processes = healed.as_ref().ok().into_iter().flatten().copied();
         for fault in healing.into_iter().chain(processes) {
             mark(&recorder, fault, "healed", "at the end of the race").await;
         }
-        healed.map(|_| ())
+        healed?;
+        let died: Vec<_> = died.into_iter().map(replica_name).collect();
+        if died.is_empty() { Ok(()) } else { Err(Error::Died(died.join(" and "))) }
     }
 
     /// Injects a fault, and records it with what was seen of it.
@@ -164,7 +193,7 @@ impl Lane {
         replica: usize,
     ) -> std::result::Result<String, BoardError> {
         let mut faults = self.faults.lock().await;
-        let Some(RaceFaults { recorder, healing }) = &mut *faults else {
+        let Some(faults) = &mut *faults else {
             return Err(BoardError::new(ErrorCode::NoRaceRunning, "no race is running"));
         };
         let failed = |error: Error| {
@@ -175,13 +204,18 @@ impl Lane {
         let actions = lane.actions();
         check_state(&actions, action, replica)?;
         let fault = (action, replica);
+        faults.look_for_death(&lane.deployment, replica).await;
+        let RaceFaults { recorder, healing, failed_restarts, .. } = faults;
         // A restart takes the replica down first.
         if !action.heals() || action == FaultAction::Restart {
             mark(recorder, fault, "begin", "").await;
         }
         let seen = actions.carry_out(action, replica).await;
-        // What was not seen to fail may be broken all the same.
-        healing.extend(action.healed_by().map(|heals| (heals, replica)));
+        let has_clock = lane.deployment.redis().has_clock();
+        healing.extend(healing_of(action, has_clock).map(|heals| (heals, replica)));
+        if action == FaultAction::Restart && seen.is_err() {
+            failed_restarts.insert(replica);
+        }
         if action.heals() {
             self.commands.disarm();
         }
@@ -205,6 +239,12 @@ impl Lane {
             lane.deployment.end().await;
         }
     }
+}
+
+/// The action that ends this one, if there may be something to end. What was not seen to fail may
+/// be broken all the same, but not a clock that cannot be set.
+fn healing_of(action: FaultAction, has_clock: bool) -> Option<FaultAction> {
+    action.healed_by().filter(|heals| has_clock || *heals != FaultAction::RestoreClock)
 }
 
 /// The replicas, and the main Redis, that do not run, with their states.
@@ -247,6 +287,10 @@ async fn mark(
     } else {
         action.name().to_owned()
     };
+    mark_as(recorder, name, phase, detail).await;
+}
+
+async fn mark_as(recorder: &Recorder, name: String, phase: &str, detail: &str) {
     let mark = Mark {
         t: recorder.now(),
         what: FAULT.into(),
@@ -255,4 +299,17 @@ async fn mark(
         detail: detail.to_owned().into(),
     };
     recorder.record(Event::Mark(mark)).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_cannot_be_set_is_not_set_right_at_the_end() {
+        assert_eq!(healing_of(FaultAction::JumpClock, true), Some(FaultAction::RestoreClock));
+        assert_eq!(healing_of(FaultAction::JumpClock, false), None);
+        let [cut, heal] = ["cut-redis", "heal-redis"].map(|name| FaultAction::named(name).unwrap());
+        assert_eq!(healing_of(cut, false), Some(heal));
+    }
 }

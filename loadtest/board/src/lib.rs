@@ -6,10 +6,10 @@
 //!
 //! In reading order:
 //! - what a race is made of, and the limits ([`setup`]); the challenges ([`challenge`]);
-//! - the log of a race, from which any number of pages read ([`event_log`]), and its events
-//!   (`wire`);
-//! - the lanes (`lane`), the race on them (`race`), the commands as they pass (`commands`), and the
-//!   lines that send them (`command_sources`);
+//! - the log of a race, from which any number of pages read ([`event_log`], `race_logs`), and its
+//!   events (`wire`);
+//! - the lanes (`lane`), the race on them (`race`), what an order costs (`replica_times`), the
+//!   commands as they pass (`commands`), and the lines that send them (`command_sources`);
 //! - the server (`http`), which requests it refuses (`access`) and how it says so
 //!   ([`board_error`]), the page (`page`).
 //!
@@ -25,6 +25,8 @@ mod http;
 mod lane;
 mod page;
 mod race;
+mod race_logs;
+mod replica_times;
 pub mod setup;
 #[cfg(test)]
 mod test_board;
@@ -41,9 +43,9 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::access::Access;
-use crate::event_log::EventLog;
 use crate::http::BoardState;
 use crate::race::Arena;
+use crate::race_logs::RaceLogs;
 
 /// The board's port, or any free one if that is in use.
 const DEFAULT_PORT: u16 = 8090;
@@ -66,10 +68,9 @@ impl Board {
         let address = listener.local_addr();
         let address =
             address.map_err(|error| Error::Setup(format!("no port for the board: {error}")))?;
-        let log = Arc::new(EventLog::default());
-        let commands = [Arc::default(), Arc::default()];
-        let arena = Arc::new(Arena::new(cluster, log.clone(), commands.clone()));
-        let (state, requests) = BoardState::new(Access::new(address), log, commands, stop.clone());
+        let logs = RaceLogs::default();
+        let arena = Arc::new(Arena::new(cluster, logs.clone()));
+        let (state, requests) = BoardState::new(Access::new(address), logs, stop.clone());
         let url = state.url();
         let mut tasks = JoinSet::new();
         let (racing, stopped) = (arena.clone(), stop.clone());

@@ -15,7 +15,7 @@ const TEMPLATE: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/style.css");
 /// All texts of the page, by language.
 const STRINGS: &str = include_str!("page/strings.json");
-const SCRIPT: [&str; 11] = [
+const SCRIPT: [&str; 12] = [
     include_str!("page/words.js"),
     include_str!("page/model.js"),
     include_str!("page/draw.js"),
@@ -25,6 +25,7 @@ const SCRIPT: [&str; 11] = [
     include_str!("page/lane.js"),
     include_str!("page/challenge.js"),
     include_str!("page/announce.js"),
+    include_str!("page/picture.js"),
     include_str!("page/server.js"),
     include_str!("page/page.js"),
 ];

@@ -16,8 +16,12 @@ use crate::test_board::{DEADLINE, TestBoard};
 #[allow(dead_code, reason = "other tests use the rest of it")]
 mod browser;
 
+#[path = "page_bet_browser_tests.rs"]
+mod bet_tests;
 #[path = "page_lane_browser_tests.rs"]
 mod lane_tests;
+#[path = "page_picture_browser_tests.rs"]
+mod picture_tests;
 
 /// Between two looks.
 const POLL_INTERVAL: Duration = Duration::from_millis(30);
@@ -39,7 +43,7 @@ impl OpenPage {
     async fn begin(&mut self) -> RaceRequest {
         let race = tokio::time::timeout(DEADLINE, self.board.requests.races.recv()).await;
         let race = race.expect("in time").expect("a race");
-        self.board.log.begin(race.setup.to_json());
+        self.board.logs.begin(race.setup.to_json());
         self.push(&[json!(["s", 2, 0, "preparing", ""])]);
         self.shows("!document.querySelector('#lane-left .bets button').disabled").await;
         race
@@ -130,6 +134,7 @@ const COLLECT_STATES: &str = "const state = document.getElementById('state'); wi
 fn verdict(orders: u64, duplicates: u64, why: &str) -> Value {
     json!({
         "orders": orders, "stock": 300, "oversold": 0, "duplicates": duplicates, "why": why,
+        "orders_per_s": 24.26, "p99_ms": 8.04, "cpu_ms": null,
         "invalid_because": ["6 requests are fewer than 2000"], "findings": [],
     })
 }
@@ -217,7 +222,7 @@ async fn keys_of_one_character_work_only_where_the_lanes_or_the_time_have_the_fo
     let clock = "document.getElementById('clock').textContent";
     let shows = |time| format!("{clock}.startsWith('{time} s')");
     page.shows(&shows("0.890")).await;
-    for elsewhere in ["body", "#form [name=seed]", "#lane-left .log"] {
+    for elsewhere in ["body", "#form [name=seed]", "#lane-left .log", "#lane-left .commands ol"] {
         page.press_key(elsewhere, "v").await;
     }
     // One step back from the end, and not from the first violation.

@@ -14,10 +14,10 @@ fn choose(selector: &str, value: &str) -> String {
 }
 
 /// A race with that setup, which the test begins as the board would.
-async fn begun(setup: &RaceSetup) -> OpenPage {
+pub(super) async fn begun(setup: &RaceSetup) -> OpenPage {
     let mut page = OpenPage::open("").await;
     let _race = page.begin().await;
-    page.board.log.begin(setup.to_json());
+    page.board.logs.begin(setup.to_json());
     page.push(&[json!(["s", 2, 0, "running", ""])]);
     page.shows("!document.querySelector('#lane-left .faults button').disabled").await;
     page
@@ -105,4 +105,47 @@ async fn a_challenge_has_an_address_and_only_what_it_allows_can_be_changed() {
     assert_eq!(setup, RaceSetup::default());
     page.shows("document.getElementById('challenge').hidden").await;
     page.shows("!document.querySelector('[data-lane=left] [name=lock]').disabled").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_result_of_a_challenge_is_not_shown_under_another_one() {
+    let mut page = OpenPage::open("#challenge=3").await;
+    let _race = page.begin().await;
+    page.browser.run("location.hash = '#challenge=5'").await;
+    page.shows("document.querySelector('#challenge h2').textContent === 'Challenge 5'").await;
+    page.push(&[json!(["c", 2, 900_000, 3, "solved"])]);
+    page.end([verdict(101, 0, "voucher"), verdict(100, 0, "voucher")]).await;
+    page.browser.run(NEXT_PICTURE).await;
+    assert_eq!(page.text("#challenge .outcome").await, "");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_challenge_disables_the_buttons_of_faults_and_says_why() {
+    let mut page = OpenPage::open("#challenge=4").await;
+    let _race = page.begin().await;
+    page.push(&[json!(["s", 2, 0, "running", ""])]);
+    page.shows("document.getElementById('state').textContent === 'The race is running.'").await;
+    let enabled = page.browser.find("#lanes .faults button:enabled").await;
+    assert!(enabled.is_empty(), "{} buttons can be pressed", enabled.len());
+    let why = "A challenge has its own fault; buttons add none.";
+    assert_eq!(page.text("#lane-left .of-challenge:not([hidden])").await, why);
+    let other = begun(&RaceSetup::default()).await;
+    other.shows("document.querySelector('#lane-right .of-challenge').hidden").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_open_panel_of_commands_shows_none_of_the_last_race() {
+    let page = begun(&RaceSetup::default()).await;
+    page.board.logs.commands[0].push_text("the first");
+    page.browser.run("document.querySelector('#lane-left .commands').open = true").await;
+    let shown = "document.querySelector('#lane-left .commands ol').textContent";
+    page.shows(&format!("{shown}.includes('the first')")).await;
+    page.board.logs.begin(RaceSetup { seed: 7, ..RaceSetup::default() }.to_json());
+    page.shows("location.hash.startsWith('#seed=7&')").await;
+    page.board.logs.commands[0].push_text("the second");
+    page.shows(&format!("{shown}.includes('the second')")).await;
+    let rows = page.browser.find("#lane-left .commands li").await;
+    assert_eq!(rows.len(), 1, "{}", page.text("#lane-left .commands ol").await);
+    let count = page.text("#lane-left .commands .count").await;
+    assert_eq!(count, "Shown: 1. Passed besides: 0.");
 }

@@ -68,7 +68,8 @@ fn every_text_that_the_page_names_is_in_the_table() {
     let whys = ["guarded", "none", "local_user", "local_voucher", "user", "voucher"];
     let whys = whys.map(|why| format!("why_{why}"));
     let bets = ["holds", "oversells", "duplicates"].map(|outcome| format!("bet_{outcome}"));
-    let phases = ["begin", "witness", "healed", "failed"].map(|phase| format!("phase_{phase}"));
+    let phases =
+        ["begin", "witness", "healed", "failed", "died"].map(|phase| format!("phase_{phase}"));
     let rungs = RUNGS.iter().map(|rung| format!("rung_{}", rung.slug)).collect::<Vec<_>>();
     let results = challenge::RESULTS.map(|result| format!("result_{result}"));
     let challenges = CHALLENGES.each_ref().map(|it| format!("challenge_{}", it.number));

@@ -11,9 +11,10 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use crate::challenge::{Challenge, PlannedFault};
-use crate::commands::CommandLog;
-use crate::event_log::{EventLog, Priority};
+use crate::event_log::Priority;
 use crate::lane::{FaultRequest, Lane, LaneDeployment};
+use crate::race_logs::RaceLogs;
+use crate::replica_times::ReplicaTimes;
 use crate::setup::{RaceSetup, USERS_PER_S};
 use crate::wire::{self, BOTH, LaneTap};
 
@@ -36,17 +37,14 @@ pub(crate) struct BoardRequests {
 #[derive(Debug)]
 pub(crate) struct Arena {
     cluster: Arc<Cluster>,
-    log: Arc<EventLog>,
+    logs: RaceLogs,
     lanes: [Lane; 2],
 }
 
 impl Arena {
-    pub(crate) fn new(
-        cluster: Arc<Cluster>,
-        log: Arc<EventLog>,
-        commands: [Arc<CommandLog>; 2],
-    ) -> Self {
-        Self { cluster, log, lanes: commands.map(Lane::new) }
+    pub(crate) fn new(cluster: Arc<Cluster>, logs: RaceLogs) -> Self {
+        let lanes = logs.commands.clone().map(Lane::new);
+        Self { cluster, logs, lanes }
     }
 
     /// Serves requests until pages can send none any more. Faults happen during races.
@@ -75,11 +73,11 @@ impl Arena {
 
     async fn race(&self, setup: &RaceSetup) {
         let began = Instant::now();
-        self.log.begin(setup.to_json());
+        self.logs.begin(setup.to_json());
         self.push_state(BOTH, began, ("preparing", ""));
         match Box::pin(self.run(setup)).await {
             Ok(race_start) => {
-                let left_out = match self.log.left_out() {
+                let left_out = match self.logs.events.left_out() {
                     0 => String::new(),
                     count => count.to_string(),
                 };
@@ -90,7 +88,7 @@ impl Arena {
     }
 
     fn push_state(&self, lane: usize, began: Instant, state: (&str, &str)) {
-        self.log.push(wire::state(lane, began, state), Priority::Race);
+        self.logs.events.push(wire::state(lane, began, state), Priority::Race);
     }
 
     /// Runs a race to its verdicts; when it began.
@@ -100,7 +98,7 @@ impl Arena {
         for (index, (lane, lane_setup)) in self.lanes.iter().zip(setup.lanes).enumerate() {
             for (process, state) in lane.unfit_processes(lane_setup).await {
                 let replaced = wire::replaced(index, &process, state);
-                self.log.push(replaced, Priority::Race);
+                self.logs.events.push(replaced, Priority::Race);
             }
         }
         // If one fails, the other is not left half started.
@@ -125,7 +123,7 @@ impl Arena {
         if let Some(challenge) = setup.challenge {
             let result = Challenge::result(&report, is_seen);
             let event = wire::challenge(race_start, challenge.number, result);
-            self.log.push(event, Priority::Race);
+            self.logs.events.push(event, Priority::Race);
         }
         Ok(race_start)
     }
@@ -141,15 +139,22 @@ impl Arena {
         let lane = &self.lanes[index];
         let users: Vec<u64> = sale.users().collect();
         let recorder = sale.recorder();
-        let tap = LaneTap::new(index, (&recorder, race_start), users.into_iter(), self.log.clone());
+        let tap = LaneTap::new(
+            index,
+            (&recorder, race_start),
+            users.into_iter(),
+            self.logs.events.clone(),
+        );
         sale.observe(tap.observer());
         lane.open(sale.recorder()).await;
+        let earlier = ReplicaTimes::of(&deployment.deployment);
         let stop = CancellationToken::new();
         let racing = async { tokio::join!(sale.run(&stop), inject_planned(lane, fault)) };
         let (figures, is_seen) = tokio::select! {
             ended = racing => ended,
             never = lane.record_commands(deployment, race_start) => match never {},
         };
+        let times = earlier.zip(ReplicaTimes::of(&deployment.deployment));
         let healed = lane.close(deployment).await;
         self.push_state(index, race_start, ("judging", ""));
         let report = async {
@@ -159,7 +164,9 @@ impl Arena {
         let report = report.await.inspect_err(|error| {
             self.push_state(index, race_start, ("failed", &error.sentence()));
         })?;
-        self.log.push(wire::verdict(index, race_start, &report), Priority::Race);
+        let cpu_ms = times.and_then(|(earlier, now)| now.per_order_ms(&earlier, report.orders));
+        let verdict = wire::verdict(index, race_start, (&report, cpu_ms));
+        self.logs.events.push(verdict, Priority::Race);
         self.push_state(index, race_start, ("judged", ""));
         Ok((report, is_seen))
     }

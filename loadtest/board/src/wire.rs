@@ -135,8 +135,12 @@ pub(crate) fn state(lane: usize, began: Instant, (state, detail): (&str, &str)) 
     json!(["s", lane, micros(began), state, detail]).to_string()
 }
 
-/// The judge's verdict on a lane.
-pub(crate) fn verdict(lane: usize, began: Instant, report: &CellReport) -> String {
+/// The judge's verdict on a lane, and the milliseconds of processor time of an order, if known.
+pub(crate) fn verdict(
+    lane: usize,
+    began: Instant,
+    (report, cpu_ms): (&CellReport, Option<f64>),
+) -> String {
     let findings = report.verdict.iter().flat_map(|verdict| &verdict.findings);
     let findings: Vec<Value> = findings
         .filter_map(|finding| {
@@ -161,6 +165,7 @@ pub(crate) fn verdict(lane: usize, began: Instant, report: &CellReport) -> Strin
         "orders_per_s": report.orders_per_s,
         "p50_ms": report.p50_ms,
         "p99_ms": report.p99_ms,
+        "cpu_ms": cpu_ms,
         "predicted": report.predicted,
         "why": why(report),
         "invalid_because": report.invalid_because,

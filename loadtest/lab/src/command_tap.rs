@@ -2,10 +2,12 @@
 //! lock carries out. The proxies on the links to the database see the SQL that replicas send.
 //!
 //! MONITOR costs Redis a part of its speed, so a tap is there only while commands are looked at. A
-//! channel that is full loses commands, and nothing waits for it. What replicas say to `ZooKeeper`
-//! is not understood by the proxies.
+//! channel that is full loses commands, which are counted, and nothing waits for it. What replicas
+//! say to `ZooKeeper` is not understood by the proxies.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use loadtest_measure::error::{Error, Result};
 use testbed::{Action, Command, Rule, Times};
@@ -52,23 +54,30 @@ pub struct ObservedCommand {
 pub struct CommandTap {
     monitor: AbortHandle,
     statements: Vec<Rule>,
+    lost: Arc<AtomicU64>,
 }
 
 impl CommandTap {
     /// Begins to listen.
     pub async fn open(deployment: &Deployment) -> Result<(Self, mpsc::Receiver<ObservedCommand>)> {
-        let (sender, receiver) = mpsc::channel(MAX_WAITING);
+        let (sender, receiver) = CommandSender::channel(MAX_WAITING);
+        let lost = sender.lost.clone();
         // A failover has left the old one dead.
         let successor = deployment.follower().filter(|_| !deployment.redis().is_running());
         let redis = successor.map_or(&**deployment.redis(), |(redis, _)| redis);
         let monitor = Monitor::connect(redis.addr(), &redis.as_master().password).await?;
         let monitor = tokio::spawn(monitor.forward(sender.clone())).abort_handle();
-        Ok((Self { monitor, statements: watch_sql(deployment, &sender) }, receiver))
+        Ok((Self { monitor, statements: watch_sql(deployment, &sender), lost }, receiver))
     }
 
     /// Whether Redis still tells its commands.
     pub fn is_open(&self) -> bool {
         !self.monitor.is_finished()
+    }
+
+    /// How many commands were lost since the last call, because they were read too slowly.
+    pub fn take_lost(&self) -> u64 {
+        self.lost.swap(0, Ordering::Relaxed)
     }
 }
 
@@ -79,8 +88,31 @@ impl Drop for CommandTap {
     }
 }
 
+/// Sends commands as long as they fit, and counts the others.
+#[derive(Debug, Clone)]
+struct CommandSender {
+    channel: mpsc::Sender<ObservedCommand>,
+    lost: Arc<AtomicU64>,
+}
+
+impl CommandSender {
+    fn channel(capacity: usize) -> (Self, mpsc::Receiver<ObservedCommand>) {
+        let (channel, receiver) = mpsc::channel(capacity);
+        (Self { channel, lost: Arc::default() }, receiver)
+    }
+
+    /// Sends a command, whose words are made only if it fits.
+    fn send(&self, origin: CommandOrigin, words: impl FnOnce() -> Vec<String>) {
+        if let Ok(place) = self.channel.try_reserve() {
+            place.send(ObservedCommand { at: Instant::now(), origin, words: words() });
+        } else {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
 /// Passes on each statement on the links to the database.
-fn watch_sql(deployment: &Deployment, sender: &mpsc::Sender<ObservedCommand>) -> Vec<Rule> {
+fn watch_sql(deployment: &Deployment, sender: &CommandSender) -> Vec<Rule> {
     let replicas = 0..deployment.replicas().len();
     let links = replicas.flat_map(|index| {
         let proxies = deployment.proxies(index, Link::Database);
@@ -89,12 +121,10 @@ fn watch_sql(deployment: &Deployment, sender: &mpsc::Sender<ObservedCommand>) ->
     let watch = |(index, proxy): (usize, &testbed::Proxy)| {
         let sender = sender.clone();
         let command = Command::sql("").when(move |parts| {
-            // A full channel costs no copy of the statement.
-            if let (Ok(place), Some(sql)) = (sender.try_reserve(), parts.first()) {
+            if let Some(sql) = parts.first() {
                 let sql = &sql[..sql.len().min(MAX_SQL_BYTES)];
-                let words = vec![String::from_utf8_lossy(sql).into_owned()];
-                let origin = CommandOrigin::Replica(index);
-                place.send(ObservedCommand { at: Instant::now(), origin, words });
+                let words = || vec![String::from_utf8_lossy(sql).into_owned()];
+                sender.send(CommandOrigin::Replica(index), words);
             }
             false
         });
@@ -124,7 +154,7 @@ impl Monitor {
     }
 
     /// Passes on what Redis tells, until the connection ends.
-    async fn forward(mut self, sender: mpsc::Sender<ObservedCommand>) {
+    async fn forward(mut self, sender: CommandSender) {
         let mut line = Vec::new();
         while let Ok(count) = self.0.read_until(b'\n', &mut line).await {
             if count == 0 {
@@ -132,8 +162,7 @@ impl Monitor {
             }
             let text = String::from_utf8_lossy(&line[..line.len().min(MAX_LINE_BYTES)]);
             if let Some((origin, words)) = parse_line(text.trim_end()) {
-                // What does not fit is lost.
-                let _ = sender.try_send(ObservedCommand { at: Instant::now(), origin, words });
+                sender.send(origin, || words);
             }
             line.clear();
         }
@@ -186,5 +215,15 @@ mod tests {
         let words = vec!["GET".to_owned(), "a b".to_owned()];
         assert_eq!(inner, (CommandOrigin::RedisScript, words));
         assert_eq!(parse_line("+OK"), None);
+    }
+
+    #[test]
+    fn a_command_that_a_full_channel_loses_is_counted() {
+        let (sender, mut receiver) = CommandSender::channel(1);
+        for word in ["GET", "SET", "DEL"] {
+            sender.send(CommandOrigin::RedisClient, || vec![word.to_owned()]);
+        }
+        assert_eq!(receiver.try_recv().map(|command| command.words), Ok(vec!["GET".to_owned()]));
+        assert_eq!(sender.lost.load(Ordering::Relaxed), 2);
     }
 }

@@ -2,12 +2,18 @@
 
 use std::process::Command;
 
+use loadtest_judge::setting::Guards;
+use loadtest_lab::cluster::Cluster;
+use loadtest_lab::deployment::DeploymentSpec;
+use loadtest_lab::faults::{ActionContext, FaultAction, ProcessState};
+use loadtest_lab::lock::{ExtraServers, Lock};
 use serde_json::json;
+use testbed::Flavor;
 
 use super::ONE_AT_A_TIME;
 use super::browser::Browser;
 use super::page::Page;
-use super::process::{BoardProcess, DEADLINE, children_of, runs_all_scenarios};
+use super::process::{BoardProcess, DEADLINE, children_of, program, runs_all_scenarios};
 
 /// Lane, fault, and what is seen then: a few in each race, which lasts 40 s.
 const RACES: [&[(&str, &str, &str)]; 3] = [
@@ -125,16 +131,63 @@ async fn commands_have_their_lines(page: &Page) {
 
 /// The board did not freeze that replica, so it cannot know before the next race.
 pub(super) async fn a_frozen_replica_is_named(page: &Page, board: u32) {
-    let replica = children_of(board).find(|(_, line)| {
-        ["--lock local", "--replica-id r2"].iter().all(|flag| line.contains(flag))
-    });
-    let (pid, _) = replica.expect("a replica of the left lane");
-    let sent = Command::new("kill").args(["-s", "STOP", &pid]).status().expect("kill(1)");
-    assert!(sent.success());
+    signal_a_replica(board, "STOP");
     let cells = "left=local,user,off,3&right=redisson,user,off,3";
     page.browser.run(&format!("location.hash = 'seed=4&users=30&stock=30&{cells}'")).await;
     let named = "r2 was frozen before the race, so this lane got new servers";
     let log = "document.querySelector('#lane-left .log').textContent";
     page.shows(&format!("{log}.includes('{named}')"), DEADLINE).await;
     page.has_both_verdicts().await;
+}
+
+/// The board did not kill that replica: what then comes is no verdict on its lock.
+pub(super) async fn a_replica_that_dies_by_itself_fails_its_race(page: &Page, board: u32) {
+    let cells = "left=local,user,off,3&right=redisson,user,off,3";
+    page.browser.run(&format!("location.hash = 'seed=6&users=100&stock=100&{cells}'")).await;
+    page.shows("location.hash.startsWith('#seed=6&')", DEADLINE).await;
+    page.shows("!document.querySelector('#lane-left .faults button').disabled", DEADLINE).await;
+    signal_a_replica(board, "KILL");
+    let failed = "document.getElementById('state').textContent === \
+                  'The race failed: replica r2 died.'";
+    page.shows(failed, DEADLINE).await;
+    let log = "document.querySelector('#lane-left .log').textContent";
+    page.shows(&format!("{log}.includes('r2 died by itself')"), DEADLINE).await;
+    page.shows("document.querySelector('#lane-left .verdict').hidden", DEADLINE).await;
+}
+
+/// Sends a signal to the second replica of the left lane.
+fn signal_a_replica(board: u32, signal: &str) {
+    let replica = children_of(board).find(|(_, line)| {
+        ["--lock local", "--replica-id r2"].iter().all(|flag| line.contains(flag))
+    });
+    let (pid, _) = replica.expect("a replica of the left lane");
+    let sent = Command::new("kill").args(["-s", signal, &pid]).status().expect("kill(1)");
+    assert!(sent.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failover_asks_for_a_running_main_redis_whatever_the_lock_lives_on() {
+    let needs = ExtraServers::IndependentRedis;
+    let cluster = Cluster::start(Flavor::Any, program(), &[needs]).await.expect("the servers");
+    let spec = DeploymentSpec {
+        flags: ["--lab", "--lock", "redlock"].map(str::to_owned).to_vec(),
+        needs,
+        requirements: FaultAction::requirements(),
+        ..DeploymentSpec::default()
+    };
+    let deployment = cluster.deploy(spec).await.expect("a deployment");
+    let actions = ActionContext {
+        deployment: &deployment,
+        lock: Lock::Redlock,
+        guards: Guards::Off,
+        fenced: false,
+    };
+    let state = |action| actions.target(action, 0).map(|(_, state)| state);
+    actions.carry_out(FaultAction::FreezeRedis, 0).await.expect("the first server is frozen");
+    assert_eq!(state(FaultAction::ThawRedis), Some(ProcessState::Frozen));
+    assert_eq!(state(FaultAction::FailOverRedis), Some(ProcessState::Running));
+    actions.carry_out(FaultAction::ThawRedis, 0).await.expect("it goes on");
+    deployment.main_redis().freeze().expect("frozen");
+    assert_eq!(state(FaultAction::FailOverRedis), Some(ProcessState::Frozen));
+    deployment.main_redis().thaw().expect("thawed");
 }

@@ -7,7 +7,9 @@ use serde_json::Value;
 use tokio::sync::Mutex;
 
 use self::browser::{Browser, Screen};
-use self::faults::{a_frozen_replica_is_named, faults_are_injected};
+use self::faults::{
+    a_frozen_replica_is_named, a_replica_that_dies_by_itself_fails_its_race, faults_are_injected,
+};
 use self::page::Page;
 use self::process::{BoardProcess, DEADLINE};
 
@@ -47,6 +49,7 @@ async fn the_local_lock_sells_twice_within_20_s_of_opening_and_the_distributed_o
     let saved = page.browser.run(SAVED).await;
     faults_are_injected(&page).await;
     a_frozen_replica_is_named(&page, board.child.id()).await;
+    a_replica_that_dies_by_itself_fails_its_race(&page, board.child.id()).await;
     let logged = page.browser.logged().await;
     assert!(logged.iter().all(|line| line.contains("409")), "the page logged {logged:?}");
     replays_offline(&page, saved.as_str().expect("a page")).await;

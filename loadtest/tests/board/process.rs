@@ -23,9 +23,7 @@ pub(super) struct BoardProcess {
 
 impl BoardProcess {
     pub(super) fn start() -> Self {
-        let seckill = Path::new(LOADTEST).with_file_name("seckill");
-        let missing = "is missing; `cargo build --workspace --bins` makes it";
-        assert!(seckill.is_file(), "{} {missing}", seckill.display());
+        let seckill = program();
         let free = TcpListener::bind("127.0.0.1:0").and_then(|port| port.local_addr());
         let port = free.expect("a free port").port().to_string();
         let mut command = Command::new(LOADTEST);
@@ -78,6 +76,14 @@ impl Drop for BoardProcess {
         let _ended = self.child.kill();
         let _reaped = self.child.wait();
     }
+}
+
+/// The service beside this program.
+pub(super) fn program() -> PathBuf {
+    let seckill = Path::new(LOADTEST).with_file_name("seckill");
+    let missing = "is missing; `cargo build --workspace --bins` makes it";
+    assert!(seckill.is_file(), "{} {missing}", seckill.display());
+    seckill
 }
 
 /// Whether this is the long form.

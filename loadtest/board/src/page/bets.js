@@ -8,6 +8,8 @@ const VIOLATIONS = {
   duplicates: ['second'],
 };
 const OUTCOMES = Object.keys(VIOLATIONS);
+/** What the lock or the guards of a cell prevent, by the reason in its verdict. */
+const PREVENTED = { guarded: VIOLATIONS.holds, voucher: VIOLATIONS.holds, user: ['second'] };
 const MAX_BETS = 5;
 
 /** Places a bet, which replaces the last one unless a fault came in between; whether it counts. */
@@ -58,23 +60,32 @@ function secondOrderText(lane, { earlier, second }) {
   return t(areTold ? 'why_no_overlap' : 'why_not_told', values);
 }
 
+/** How more units than the stock were sold without a second order, as far as was seen. */
+function oversoldText(lane, at) {
+  const units = lane.cell.scope === 'voucher' && lane.overlaps.find((it) => it.from > at);
+  if (units) return t('why_units', { n: units.a.n, other: units.b.n });
+  const lost = lane.requests.find((it) => it.lost && it.sort === 'o' && it.end > at);
+  return lost && t('why_lost', { n: lost.n, r: lost.replica });
+}
+
 /** Why it came so: the first violation that was seen, and what the lock can do. */
-function whyText(lane, at, { oversold, second, unsure }) {
+function whyText(lane, at, after) {
+  const { oversold, second, unsure } = after;
   const texts = [];
   if (unsure.length) {
     texts.push(t('why_unsure', { orders: lane.verdict.orders, known: lane.orders.length }));
   }
   const pair = lane.secondOrders.find((it) => it.second.end > at);
   if (second && pair) texts.push(secondOrderText(lane, pair));
-  const units = lane.cell.scope === 'voucher' && lane.overlaps.find((it) => it.from > at);
-  if (oversold && !second && units) {
-    texts.push(t('why_units', { n: units.a.n, other: units.b.n }));
-  }
-  const faults = lane.marks.filter((it) => it.phase === 'begin' && it.t >= at);
+  if (oversold && !second) texts.push(oversoldText(lane, at));
+  const faults = lane.marks.filter((it) => it.phase === 'witness' && it.t >= at);
   if (!oversold && !second && !unsure.length && faults.length) {
     texts.push(t('why_faults', { count: faults.length }));
   }
-  return [...texts, t(`why_${lane.verdict.why}`)].join(' ');
+  // A promise that was broken explains nothing.
+  const { why } = lane.verdict;
+  if (!PREVENTED[why]?.some((name) => after[name] > 0)) texts.push(t(`why_${why}`));
+  return texts.filter(Boolean).join(' ') || t('why_not_seen');
 }
 
 /** What became of a bet at the verdict, in the language of the reader. */

@@ -14,7 +14,8 @@ class CommandPanel {
 
   restart() {
     this.commands = [];
-    this.skipped = 0;
+    this.passed = 0;
+    this.races = (this.races ?? 0) + 1;
     this.translate();
   }
 
@@ -32,17 +33,21 @@ class CommandPanel {
   async ask() {
     const last = this.commands[0];
     const from = last ? last.id + 1 : 0;
+    const { races } = this;
     try {
       const query = new URLSearchParams({ token, lane: this.lane, from });
       const response = await fetch(`commands?${query}`, { signal: AbortSignal.timeout(ANSWER_MS) });
-      if (response.ok) this.take(await response.json());
+      if (!response.ok) return;
+      const answer = await response.json();
+      // A question of the last race may be answered late.
+      if (races === this.races) this.take(answer);
     } catch {
       // The line of the state says that the board does not answer.
     }
   }
 
-  take({ commands, skipped }) {
-    this.skipped = skipped;
+  take({ commands, passed }) {
+    this.passed = passed;
     this.commands = [...commands.reverse(), ...this.commands].slice(0, MAX_COMMANDS);
     if (commands.length) {
       this.list.prepend(...commands.map((it) => this.row(it)));
@@ -52,7 +57,8 @@ class CommandPanel {
   }
 
   tell() {
-    const values = { count: this.commands.length, skipped: this.skipped };
+    const count = this.commands.length;
+    const values = { count, skipped: Math.max(0, this.passed - count) };
     setText(this.root.querySelector('.count'), t('commands_count', values));
   }
 

@@ -33,7 +33,8 @@ class LaneCanvas {
     const [w, h] = [Math.round(width * scale), Math.round(height * scale)];
     if (this.canvas.width !== w || this.canvas.height !== h) {
       [this.canvas.width, this.canvas.height] = [w, h];
-      this.canvas.style.height = `${height}px`;
+      const border = this.canvas.offsetHeight - this.canvas.clientHeight;
+      this.canvas.style.height = `${height + border}px`;
     }
     this.context.setTransform(scale, 0, 0, scale, 0, 0);
     [this.width, this.height] = [width, height];
@@ -50,10 +51,12 @@ class LaneCanvas {
     context.textBaseline = 'top';
     const box = (request) => {
       const isOpen = request.end === null;
-      const slots = isOpen ? 8 : Math.max(4, lane.slots.get(request.replica)?.length ?? 4);
-      const pitch = ((isOpen ? REST : ROW) - 20) / slots;
+      // A request that was never answered has no replica either.
+      const replica = isOpen ? null : request.replica;
+      const slots = isOpen ? 8 : Math.max(4, lane.slots.get(replica)?.length ?? 4);
+      const pitch = ((replica === null ? REST : ROW) - 20) / slots;
       const slot = isOpen ? request.n % slots : request.slot;
-      const top = y(isOpen ? null : request.replica) + 17 + slot * pitch;
+      const top = y(replica) + 17 + slot * pitch;
       return { top, height: Math.max(2, pitch - 1.5) };
     };
     const overlaps = this.overlapsIn(lane, head, left);

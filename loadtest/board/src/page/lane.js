@@ -40,6 +40,13 @@ function cellText({ scope, guards, replicas, fenced }) {
   return [...words, ...(fenced ? [t('fenced_true')] : [])].join(' · ');
 }
 
+/** What the orders of a race cost; the processor time is known if no replica was started anew. */
+function costText({ orders_per_s: rate, p99_ms: p99, cpu_ms: cpu }) {
+  const short = (value) => value.toFixed(value < 10 ? 1 : 0);
+  const cost = t('cost', { rate: short(rate), p99: short(p99) });
+  return cpu === null ? cost : `${cost} ${t('cost_processor', { cpu: short(cpu) })}`;
+}
+
 class LaneView {
   constructor(name, { inject, jump, bet }) {
     const template = document.getElementById('lane-template');
@@ -136,6 +143,11 @@ class LaneView {
     this.faults.querySelectorAll('button').forEach((button) => { button.disabled = !enabled; });
   }
 
+  /** Says why the buttons of faults do nothing in a challenge. */
+  explainFaults(isChallenge) {
+    this.faults.querySelector('.of-challenge').hidden = !isChallenge;
+  }
+
   update(head, span) {
     const { lane } = this;
     if (!lane) return;
@@ -216,7 +228,7 @@ class LaneView {
       return t('note_replaced', { replica: note.replica, state: t(`replica_${note.state}`) });
     }
     const fault = [t(`fault_${note.action}`), note.replica].filter(Boolean).join(' ');
-    return t(`phase_${note.phase}`, { fault });
+    return t(`phase_${note.phase}`, { fault, replica: note.replica });
   }
 
   updateVerdict(head) {
@@ -231,6 +243,7 @@ class LaneView {
     const outcome = box.querySelector('.outcome');
     outcome.textContent = t('outcome', { orders, stock, oversold, duplicates });
     outcome.className = `outcome ${isBad ? 'bad' : 'good'}`;
+    box.querySelector('.cost').textContent = costText(verdict);
     const broken = verdict.findings.filter((finding) => !finding.held);
     box.querySelector('.broken').replaceChildren(...broken.map((one) => this.brokenRow(one)));
     const held = verdict.findings.filter((finding) => finding.held);

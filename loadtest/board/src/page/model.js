@@ -39,6 +39,8 @@ const CLOSES = {
 };
 /** Actions that are over when their witness is told. */
 const ENDS_ITSELF = ['freeze-holder', 'stand-still-past-lease'];
+/** Actions that have changed nothing if they failed. */
+const ALL_OR_NOTHING = ['jump-clock'];
 ENDS_ITSELF.forEach((action) => { OPENS[action] = action; });
 const LINK_FAULTS = ['cut', 'delay', 'half-open'];
 for (const link of ['redis', 'database', 'zookeeper']) {
@@ -53,6 +55,8 @@ class LaneModel {
     this.stock = stock;
     this.byNumber = new Map();
     this.requests = [];
+    /** Requests that have not ended. */
+    this.open = new Set();
     this.longest = 0;
     /** Times of acknowledged orders, and of those that were not their user's first. */
     this.orders = [];
@@ -87,6 +91,7 @@ class LaneModel {
   invoke(start, n, user) {
     const request = { n, user, start, end: null, sort: '', replica: null, slot: 0 };
     this.byNumber.set(n, request);
+    this.open.add(request);
     insertSorted(this.requests, request, (it) => it.start);
   }
 
@@ -94,6 +99,7 @@ class LaneModel {
     const [from, until, lost, wait, token, highest] = hold;
     const request = this.byNumber.get(n);
     if (!request) return;
+    this.open.delete(request);
     Object.assign(request, { sort, end, replica, text, token, highest });
     this.longest = Math.max(this.longest, end - request.start);
     request.slot = this.freeSlot(request);
@@ -192,6 +198,7 @@ class LaneModel {
       this.spans.push({ kind: OPENS[action], replica, from: t, to: Infinity });
     }
     if (ENDS_ITSELF.includes(action) && phase !== 'begin') this.close([action], replica, t);
+    if (ALL_OR_NOTHING.includes(action) && phase === 'failed') this.close([action], replica, t);
     if (phase === 'healed') this.close(CLOSES[action] ?? [], replica, t);
   }
 
@@ -235,7 +242,8 @@ class LaneModel {
   between(from, until) {
     const start = firstAbove(this.requests, from - this.longest - 1, (it) => it.start);
     const end = firstAbove(this.requests, until, (it) => it.start);
-    return this.requests.slice(start, end).filter((it) => it.end === null || it.end > from);
+    const ended = this.requests.slice(start, end).filter((it) => it.end !== null && it.end > from);
+    return [...ended, ...[...this.open].filter((it) => it.start <= until)];
   }
 }
 

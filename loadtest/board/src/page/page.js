@@ -140,9 +140,9 @@ async function inject(fault) {
 }
 
 function bet(name, outcome) {
-  if (!model) return;
-  const at = model.state === 'running' ? model.known : 0;
   const index = LANES.indexOf(name);
+  if (!model || model.lanes[index].verdict) return;
+  const at = model.state === 'running' ? model.known : 0;
   if (placeBet(model.lanes[index], outcome, at)) return;
   views[index].answer(() => t('bets_full', { most: MAX_BETS }));
 }
@@ -184,9 +184,12 @@ function refreshState() {
   get('state').classList.toggle('failed', Boolean(problem) || state === 'failed');
   get('start').disabled = isBusy || Boolean(problem);
   get('save').setAttribute('aria-disabled', String(!model));
-  views.forEach((view) => {
-    view.setFaults(state === 'running' && !problem);
-    view.bets.setEnabled(isBusy);
+  get('picture').disabled = !model;
+  const isChallenge = Boolean(model?.setup.challenge);
+  views.forEach((view, index) => {
+    view.setFaults(state === 'running' && !problem && !isChallenge);
+    view.explainFaults(isChallenge);
+    view.bets.setEnabled(isBusy && !model.lanes[index].verdict);
   });
 }
 
@@ -245,6 +248,12 @@ function announceNews() {
   announcer.flush();
 }
 
+/** What became of the challenge of the panel, if the end of its race is shown. */
+function shownResult() {
+  const isOfPanel = model.setup.challenge?.number === challenges.challenge?.number;
+  return isOfPanel && model.lanes[1].isJudgedAt(player.head) ? model.challengeResult : null;
+}
+
 let lastFrame = performance.now();
 let lastPicture = 0;
 function frame(now) {
@@ -253,8 +262,7 @@ function frame(now) {
     if (!calm.matches || !player.isPlaying || now - lastPicture >= CALM_MS) {
       lastPicture = now;
       views.forEach((view) => view.update(player.head, span));
-      const isJudged = model.lanes[1].isJudgedAt(player.head);
-      challenges.update(isJudged ? model.challengeResult : null);
+      challenges.update(shownResult());
       refreshTime();
       announceNews();
     }
@@ -291,6 +299,12 @@ get('form').addEventListener('submit', async (event) => {
   if (!started && betsOfForm === placed) betsOfForm = {};
 });
 get('save').addEventListener('click', (event) => { if (!model) event.preventDefault(); });
+get('picture').addEventListener('click', () => {
+  const roots = LANES.map((name) => get(`lane-${name}`));
+  const seed = `${t('seed')} ${model.setup.seed}`;
+  const heading = [t('title'), seed, get('clock').textContent].join(' · ');
+  savePicture(drawMoment(roots, heading), `race-${seconds(player.head).replace(' ', '')}.png`);
+});
 get('language').addEventListener('click', () => {
   switchLanguage();
   translate();
@@ -299,7 +313,7 @@ const KEYS = { ' ': 'play', ',': 'back', '.': 'step', v: 'jump', l: 'latest' };
 // Keys of one character belong to the lanes and the time: nowhere else do they do anything.
 addEventListener('keydown', (event) => {
   const { target, key } = event;
-  const isStage = target.closest?.('#lanes, #time') && !target.closest('.log');
+  const isStage = target.closest?.('#lanes, #time') && !target.closest('.log, .commands');
   const isField = target.closest?.('input:not([type=range]), select');
   const isPressed = key === ' ' && target.closest?.('button, a, summary');
   const action = KEYS[key];

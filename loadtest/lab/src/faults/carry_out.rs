@@ -48,7 +48,12 @@ impl ActionContext<'_> {
                 Some((replica_name(index), ProcessState::of(replica)))
             }
             ActionTarget::Redis => {
-                Some(("Redis".to_owned(), ProcessState::of(self.deployment.redis())))
+                // A failover is that of the main Redis, whatever the lock lives on.
+                let redis = match action {
+                    FaultAction::FailOverRedis => self.deployment.main_redis(),
+                    _ => self.deployment.redis(),
+                };
+                Some(("Redis".to_owned(), ProcessState::of(redis)))
             }
         }
     }
