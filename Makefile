@@ -17,8 +17,8 @@ build-demo := cargo build -p seckill -p loadtest --bins --profile demo --locked
 build-release := cargo build -p seckill -p loadtest --bins --release --locked
 
 # Of the lock library: each by itself, and those that meet in no other build.
-features := none redis mysql zookeeper macros tower injected-bugs failpoints \
-  mysql,zookeeper,failpoints
+features := none redis mysql zookeeper etcd macros tower injected-bugs failpoints \
+  mysql,zookeeper,etcd,failpoints
 
 # Most tests wait for servers and for leases, not for a processor.
 export RUST_TEST_THREADS ?= 4
@@ -139,7 +139,7 @@ test-mysql: install-all dev-binaries ## Run the tests on MySQL instead of MariaD
 
 # Debian's Valkey 9 is fetched into target/valkey/; REDIS_SERVER=/path/to/server takes another one.
 # Of the tests, those whose subject is in Redis.
-not-redis := mysql- zookeeper:: local:: none:: client-
+not-redis := mysql- zookeeper:: etcd:: local:: none:: client-
 of-redis := sentinel:: faults:: rights:: stuck:: redis_urls:: limits:: every_kind:: \
   released::
 test-valkey: install-servers dev-binaries ## Run the tests about Redis on Valkey instead of Redis
