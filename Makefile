@@ -167,6 +167,7 @@ peers:
 	@deploy/install-servers.sh --for-interop
 	mvn -q -B -f conformance/interop/pom.xml compile
 	mvn -q -B -f conformance/interop/pom.xml compile -P redisson-3
+	clients/prepare.sh etcdpeer
 
 # The textbook replica in Java.
 jvm:

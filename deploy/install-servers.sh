@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs the missing servers that the tests and the demo start: Redis, MariaDB (unless MariaDB or
-# MySQL is there), HAProxy, ZooKeeper, etcd. Silent when nothing is missing. It starts no service and
-# changes no running one.
+# MySQL is there), HAProxy, ZooKeeper, etcd. Silent when nothing is missing. It starts no service
+# and changes no running one.
 # With --for-bench it also installs sysbench.
 # With --for-tests it also installs sysbench, Chromium with its driver, Galera for MariaDB,
 # etcdctl, and Python's venv for the generator of requests.

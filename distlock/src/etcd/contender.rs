@@ -343,3 +343,17 @@ pub(crate) fn range_of(answer: &TxnResponse, at: usize) -> RangeResponse {
     let response = answer.responses.get(at).and_then(|response| response.range.clone());
     response.unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_keep_alive_counts_if_the_same_member_confirms_a_read_in_the_same_term() {
+        let header = |member_id, raft_term| ResponseHeader { member_id, revision: 7, raft_term };
+        let kept_alive = KeepAlive { sent: Instant::now(), header: header(1, 5) };
+        assert!(kept_alive.is_confirmed_by(header(1, 5)));
+        assert!(!kept_alive.is_confirmed_by(header(1, 6)), "another leader since");
+        assert!(!kept_alive.is_confirmed_by(header(2, 5)), "a member that may know more");
+    }
+}

@@ -22,8 +22,8 @@ async fn keys_are_those_of_the_package_concurrency_and_tokens_their_create_revis
     let token = guard.token().expect("a token").0;
     let json = etcdctl(server(), &["get", "-w=json", key]);
     assert!(json.contains(&format!("\"create_revision\":{token},")), "{json}");
-    let leased = etcdctl(server(), &["lease", "timetolive", "--keys", lease]);
-    assert!(leased.contains("granted with TTL(29s)") && leased.contains(key), "{leased}");
+    let shown = etcdctl(server(), &["lease", "timetolive", "--keys", lease]);
+    assert!(shown.contains("granted with TTL(29s)") && shown.contains(key), "{shown}");
     release(guard).await;
     let leases = etcdctl(server(), &["lease", "list"]);
     assert!(queue(&name).is_empty() && !leases.contains(lease), "{leases}");
