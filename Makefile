@@ -20,8 +20,8 @@ build-demo := cargo build -p seckill -p loadtest --bins --profile demo --locked
 build-release := cargo build -p seckill -p loadtest --bins --release --locked
 
 # Of the lock library: each by itself, and those that meet in no other build.
-features := none redis mysql zookeeper macros tower injected-bugs failpoints \
-  mysql,zookeeper,failpoints
+features := none redis mysql zookeeper etcd macros tower injected-bugs failpoints \
+  mysql,zookeeper,etcd,failpoints
 
 # Most tests wait for servers and for leases, not for a processor.
 export RUST_TEST_THREADS ?= 4
@@ -147,7 +147,7 @@ test-mysql: install-all dev-binaries ## Run the tests on MySQL instead of MariaD
 
 # Debian's Valkey 9 is fetched into target/valkey/; REDIS_SERVER=/path/to/server takes another one.
 # Of the tests, those whose subject is in Redis.
-not-redis := mysql- zookeeper:: local:: none:: client-
+not-redis := mysql- zookeeper:: etcd:: local:: none:: client-
 of-redis := sentinel:: faults:: rights:: stuck:: redis_urls:: limits:: every_kind:: \
   released::
 test-valkey: install-servers dev-binaries ## Run the tests about Redis on Valkey instead of Redis
@@ -175,6 +175,7 @@ peers:
 	@deploy/install-servers.sh --for-interop
 	mvn -q -B -f conformance/interop/pom.xml compile
 	mvn -q -B -f conformance/interop/pom.xml compile -P redisson-3
+	clients/prepare.sh etcdpeer
 
 # The textbook replica in Java.
 jvm:

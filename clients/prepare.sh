@@ -5,6 +5,7 @@
 #
 #   prepare.sh [LANGUAGE...]    python, go, node: all three if none is named
 #   prepare.sh gotools          a Go alone, for other programs that are built with it
+#   prepare.sh etcdpeer         the program in `conformance/interop/etcd`
 #
 # Python's libraries are in target/clients/python/, the contender of Go in target/clients/go/, and
 # Node's in clients/node/. What is there and fits is kept. A Go before 1.24 or a Node before 20, as
@@ -65,6 +66,13 @@ prepare_go() {
     mkdir -p "$built/go"
     (cd "$clients/go/contender" && go build -o "$built/go/contender" .) ||
         die "go could not build the contender"
+}
+
+prepare_etcdpeer() {
+    prepare_gotools
+    mkdir -p "$built/go"
+    (cd "$clients/../conformance/interop/etcd" && go build -o "$built/go/etcdpeer" .) ||
+        die "go could not build the program with etcd's package"
 }
 
 prepare_node() {

@@ -1,10 +1,10 @@
 #!/bin/sh
 # Installs the missing servers that the tests and the demo start: Redis, MariaDB (unless MariaDB or
-# MySQL is there), HAProxy, ZooKeeper. Silent when nothing is missing. It starts no service and
-# changes no running one.
+# MySQL is there), HAProxy, ZooKeeper, etcd. Silent when nothing is missing. It starts no service
+# and changes no running one.
 # With --for-bench it also installs sysbench.
-# With --for-tests it also installs sysbench, Chromium with its driver, Galera for MariaDB, and
-# Python's venv for the generator of requests.
+# With --for-tests it also installs sysbench, Chromium with its driver, Galera for MariaDB,
+# etcdctl, and Python's venv for the generator of requests.
 # With --for-interop it also installs a Java compiler and Maven, and Python's venv for the clients
 # of other languages, whose Go and Node come by clients/prepare.sh.
 # With --check it says what is missing, fails if that cannot be installed, and installs nothing.
@@ -64,11 +64,14 @@ look() {
     # The package zookeeperd brings a service; this one brings the server's jar alone.
     have java || need "Java" "default-jre-headless"
     have_jar zookeeper || need "ZooKeeper" "libzookeeper-java"
+    # The package etcd-server brings a service.
+    have etcd || need "etcd" "etcd-server"
     # Makes the certificate of a Redis that speaks TLS.
     have openssl || need "openssl" "openssl"
     [ "$also" != --for-tests ] || have chromedriver ||
         need "Chromium and its driver" "chromium chromium-driver"
     [ "$also" != --for-tests ] || have_galera || need "Galera" "galera-4"
+    [ "$also" != --for-tests ] || have etcdctl || need "etcdctl" "etcd-client"
     [ "$also" != --for-tests ] || have_venv || need "Python's venv" "python3-venv"
     case $also in
         --for-interop)
@@ -136,14 +139,16 @@ as_root true || die "$lacking; as root, install: $packages"
 
 forbid_service_starts
 echo "Installing with apt: $packages"
-haproxy_is_new=1
+haproxy_is_new=1 etcd_is_new=1
 have haproxy && haproxy_is_new=
+have etcd && etcd_is_new=
 # shellcheck disable=SC2086  # a list of words
 apt-cache show $packages >/dev/null 2>&1 || apt_get -qq update
 print_sizes
 install_packages -qy || { apt_get -qq update && install_packages -qy; } ||
     die "apt could not install: $packages"
-# The service must not start with the machine either.
+# The services must not start with the machine either.
 [ -z "$haproxy_is_new" ] || as_root update-rc.d haproxy disable >/dev/null 2>&1 || true
+[ -z "$etcd_is_new" ] || as_root update-rc.d etcd disable >/dev/null 2>&1 || true
 look
 [ -z "$missing" ] || die "still missing after apt: $missing"

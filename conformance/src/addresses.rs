@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use distlock::mysql::MySqlServerOptions;
-use distlock::{Backends, LockError, MySqlServer, RedisConnection, RedisServer, ZooKeeperServer};
+use distlock::{
+    Backends, EtcdServer, LockError, MySqlServer, RedisConnection, RedisServer, ZooKeeperServer,
+};
 use redis::aio::ConnectionManagerConfig;
 use serde::{Deserialize, Serialize};
 
@@ -12,6 +14,9 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What a holder keeps its locks for when it dies: the session's affair, not the lock's.
 const ZOOKEEPER_SESSION: Duration = Duration::from_secs(1);
+
+/// How long a dead holder keeps its locks in etcd: for the shortest TTL there is.
+const ETCD_TTL: Duration = Duration::from_millis(1500);
 
 /// Connections of one process: holders of and waiters for a lock of `mysql-row` or `mysql-named`
 /// keep one each.
@@ -35,6 +40,10 @@ pub struct Addresses {
     pub zookeeper: Option<String>,
     /// How long the session of that lasts, if not as short as takeovers want it.
     pub zookeeper_session_ms: Option<u64>,
+    /// `host:port`
+    pub etcd: Option<String>,
+    /// The TTL of that, if not as short as takeovers want it.
+    pub etcd_ttl_ms: Option<u64>,
 }
 
 impl Addresses {
@@ -49,7 +58,15 @@ impl Addresses {
             mysql_connections: None,
             zookeeper: None,
             zookeeper_session_ms: None,
+            etcd: Some("127.0.0.1:1".into()),
+            etcd_ttl_ms: None,
         }
+    }
+
+    /// For kinds whose lease is not that of their callers: what a dead holder keeps its locks for.
+    pub fn set_ttl(&mut self, ttl: Duration) {
+        let ttl_ms = u64::try_from(ttl.as_millis()).ok();
+        (self.zookeeper_session_ms, self.etcd_ttl_ms) = (ttl_ms, ttl_ms);
     }
 
     /// Makes what mechanisms need. No server is asked before a lock is, except for a session with
@@ -58,6 +75,7 @@ impl Addresses {
         let answer = self.redis_answer_ms.map_or(ANSWER_TIMEOUT, Duration::from_millis);
         let redis_at = |url: &String| redis_at(url, answer);
         let session = self.zookeeper_session_ms.map_or(ZOOKEEPER_SESSION, Duration::from_millis);
+        let ttl = self.etcd_ttl_ms.map_or(ETCD_TTL, Duration::from_millis);
         let independent_redis = self.independent_redis.iter().map(redis_at);
         Ok(Backends {
             redis: self.redis.as_ref().map(redis_at).transpose()?,
@@ -67,6 +85,7 @@ impl Addresses {
                 Some(at) => Some(ZooKeeperServer::connect(at, session).await?),
                 None => None,
             },
+            etcd: self.etcd.as_ref().map(|at| EtcdServer::connect_lazily(at, ttl)).transpose()?,
             redlock_restart_delay: Duration::ZERO,
         })
     }

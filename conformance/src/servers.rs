@@ -11,7 +11,9 @@ use distlock::{
     Backend, Backends, Guarantees, LockError, LockKind, LockName, LockOptions, Locks, WakeKind,
     guarantees, locker,
 };
-use testbed::{Bed, Database, Flavor, Redis, RedisOptions, ZooKeeper, ZooKeeperOptions};
+use testbed::{
+    Bed, Database, Etcd, EtcdOptions, Flavor, Redis, RedisOptions, ZooKeeper, ZooKeeperOptions,
+};
 use tokio::runtime::Builder;
 use uuid::Uuid;
 
@@ -43,6 +45,8 @@ pub enum Home {
     Database,
     /// `ZooKeeper`.
     ZooKeeper,
+    /// etcd.
+    Etcd,
 }
 
 /// What the kind lives on.
@@ -53,6 +57,7 @@ pub fn home(kind: LockKind) -> Home {
         Backend::IndependentRedis => Home::IndependentRedis,
         Backend::MySql => Home::Database,
         Backend::ZooKeeper => Home::ZooKeeper,
+        Backend::Etcd => Home::Etcd,
     }
 }
 
@@ -124,6 +129,7 @@ pub struct Servers {
     independent_redis: OnceLock<Vec<Redis>>,
     database: OnceLock<Database>,
     zookeeper: OnceLock<ZooKeeper>,
+    etcd: OnceLock<Etcd>,
 }
 
 /// Those that were needed so far, one of each.
@@ -134,6 +140,8 @@ pub struct StartedServers<'a> {
     pub database: Option<&'a Database>,
     /// The `ZooKeeper`.
     pub zookeeper: Option<&'a ZooKeeper>,
+    /// The etcd.
+    pub etcd: Option<&'a Etcd>,
 }
 
 impl Servers {
@@ -145,6 +153,7 @@ impl Servers {
             independent_redis: OnceLock::new(),
             database: OnceLock::new(),
             zookeeper: OnceLock::new(),
+            etcd: OnceLock::new(),
         }
     }
 
@@ -196,6 +205,11 @@ impl Servers {
         self.zookeeper.get_or_init(|| start().expect("a ZooKeeper"))
     }
 
+    /// The etcd.
+    pub fn etcd(&self) -> &Etcd {
+        self.etcd.get_or_init(|| self.bed.etcd(EtcdOptions::default()).expect("an etcd"))
+    }
+
     /// What has been started.
     pub fn started(&self) -> StartedServers<'_> {
         let one_of_five = || self.independent_redis.get().and_then(|all| all.first());
@@ -203,6 +217,7 @@ impl Servers {
             redis: self.redis.get().or_else(one_of_five),
             database: self.database.get(),
             zookeeper: self.zookeeper.get(),
+            etcd: self.etcd.get(),
         }
     }
 
@@ -233,6 +248,7 @@ impl Servers {
             Home::ZooKeeper => {
                 addresses.zookeeper = Some(self.zookeeper().connect_string().to_owned());
             }
+            Home::Etcd => addresses.etcd = Some(self.etcd().endpoint().to_owned()),
             Home::Process => {}
         }
     }

@@ -47,6 +47,9 @@ const _: () = {
     is_shared::<crate::mysql::MySqlTokens>();
 };
 
+#[cfg(feature = "etcd")]
+const _: () = is_shared::<crate::EtcdServer>();
+
 #[cfg(feature = "zookeeper")]
 const _: () = is_shared::<crate::ZooKeeperServer>();
 
@@ -110,6 +113,13 @@ mod mysql {
     use crate::mysql::{MySqlServer, MySqlTokens};
 
     opaque_debug!(LockTransaction, MySqlServer, MySqlTokens);
+}
+
+#[cfg(feature = "etcd")]
+mod etcd {
+    use crate::EtcdServer;
+
+    opaque_debug!(EtcdServer);
 }
 
 #[cfg(feature = "zookeeper")]

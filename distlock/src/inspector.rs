@@ -12,7 +12,7 @@ use crate::{LockError, LockName, LockSnapshot};
 pub(crate) const MAX_PAGE: usize = 1000;
 
 /// The most waiters of one snapshot.
-#[cfg(any(feature = "redis", feature = "mysql", feature = "zookeeper"))]
+#[cfg(any(feature = "etcd", feature = "redis", feature = "mysql", feature = "zookeeper"))]
 pub(crate) const MAX_WAITERS: usize = 1000;
 
 /// Why a name is shown as damaged that no lock can have.
@@ -34,7 +34,7 @@ pub struct ListCursor(pub(crate) CursorPosition);
 /// What a cursor remembers, by backend.
 pub(crate) enum CursorPosition {
     /// The last name of the page before, which need not be UTF-8.
-    #[cfg(any(feature = "mysql", feature = "zookeeper"))]
+    #[cfg(any(feature = "etcd", feature = "mysql", feature = "zookeeper"))]
     After(Vec<u8>),
     /// The last row of the page before.
     #[cfg(feature = "mysql")]

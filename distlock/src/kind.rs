@@ -106,6 +106,7 @@ macro_rules! kinds {
     (@locker Redis $($made:tt)+) => { kinds!(@feature "redis" $($made)+) };
     (@locker IndependentRedis $($made:tt)+) => { kinds!(@feature "redis" $($made)+) };
     (@locker MySql $($made:tt)+) => { kinds!(@feature "mysql" $($made)+) };
+    (@locker Etcd $($made:tt)+) => { kinds!(@feature "etcd" $($made)+) };
     (@locker ZooKeeper $($made:tt)+) => { kinds!(@feature "zookeeper" $($made)+) };
 
     // A mechanism whose backend is a feature of this crate.
@@ -172,6 +173,8 @@ pub enum Backend {
     MySql,
     /// A `ZooKeeper` ensemble.
     ZooKeeper,
+    /// An etcd cluster.
+    Etcd,
 }
 
 impl fmt::Display for LockKind {

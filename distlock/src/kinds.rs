@@ -33,6 +33,12 @@ pub(crate) mod zookeeper {
     pub(crate) mod lock;
 }
 
+#[cfg(feature = "etcd")]
+#[path = "etcd"]
+pub(crate) mod etcd {
+    pub(crate) mod lock;
+}
+
 // In the order in which the literature introduces them.
 kinds! {
     /// No lock at all.
@@ -261,5 +267,15 @@ kinds! {
             STALE_READER,
         ],
         locker: |servers| self::zookeeper::lock::ZookeeperLock::new(servers.zookeeper()?),
+    }
+
+    /// A lease and a key per contender, as `Mutex` of etcd's package `concurrency`.
+    Etcd = "etcd" {
+        backend: Etcd, keys: None,
+        hold: Session, renewal: Heartbeat, wake: Watch,
+        owner_checked: Atomic, idempotent: Yes, reentrant: No,
+        fair: Yes, fencing: Yes,
+        flaws: [PAUSED, STALE_READER],
+        locker: |servers| self::etcd::lock::EtcdLock::new(servers.etcd()?),
     }
 }

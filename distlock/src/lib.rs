@@ -44,10 +44,11 @@
 //! in the background. This crate cannot stop a holder that hangs. Data that two holders must never
 //! write needs a fencing [`Token`], or a lock that is the writing transaction itself.
 //!
-//! Features: `redis` (on by default), `mysql` (MySQL and MariaDB) and `zookeeper` bring the kinds
-//! that live there. `macros` (on by default) is the attribute `locked`, and `tower` is `LockLayer`.
-//! [`guarantees`] is the table of what each kind promises and gets wrong. What is no lock has types
-//! of its own, with the feature `redis`: `Semaphore`, `ExpirableSemaphore` and `CountdownLatch`.
+//! Features: `redis` (on by default), `mysql` (MySQL and MariaDB), `zookeeper` and `etcd` bring the
+//! kinds that live there. `macros` (on by default) is the attribute `locked`, and `tower` is
+//! `LockLayer`. [`guarantees`] is the table of what each kind promises and gets wrong. What is no
+//! lock has types of its own, with the feature `redis`: `Semaphore`, `ExpirableSemaphore` and
+//! `CountdownLatch`.
 //!
 //! Inside, three words carry the library:
 //! - [`Locker`], one per mechanism, begins an [`Acquisition`]. Each attempt of it returns a hold,
@@ -77,7 +78,8 @@
 //! - `inspector` and `composite_inspector` (locks seen from outside), `deadlock_detector` (tasks
 //!   that wait for each other), `failpoint` (where the laboratory makes processes fail);
 //! - `tower` (a request under a lock);
-//! - the mechanisms: `none`, `local`, `multi` with `multi_hold`, `redis`, `mysql`, `zookeeper`;
+//! - the mechanisms: `none`, `local`, `multi` with `multi_hold`, `redis`, `mysql`, `zookeeper`,
+//!   `etcd`;
 //!   `injected_bug` (feature `injected-bugs`) has locks with one deliberate bug each;
 //! - `synchronizer`: names of the types that are no locks, semaphores and a latch, in `redis`.
 
@@ -90,6 +92,8 @@ mod background;
 mod composite_inspector;
 mod deadlock_detector;
 mod error;
+#[cfg(feature = "etcd")]
+mod etcd;
 pub mod failpoint;
 mod fence;
 mod flaws;
@@ -148,6 +152,8 @@ mod zookeeper;
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+#[cfg(feature = "etcd")]
+pub use crate::etcd::EtcdServer;
 #[cfg(feature = "injected-bugs")]
 pub use crate::injected_bug::InjectedBug;
 #[cfg(feature = "redis")]

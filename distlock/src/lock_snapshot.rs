@@ -86,7 +86,7 @@ pub enum LockWaiters {
     Unordered(Vec<String>),
 }
 
-#[cfg(any(feature = "redis", feature = "mysql", feature = "zookeeper"))]
+#[cfg(any(feature = "etcd", feature = "redis", feature = "mysql", feature = "zookeeper"))]
 impl LockHolder {
     /// A hold of that owner on one server, of which nothing else is known.
     pub(crate) fn of_owner(owner: String, lease: RemainingLease) -> Self {
@@ -138,7 +138,7 @@ impl LockState {
     }
 
     /// Held by these, or free without any.
-    #[cfg(any(feature = "redis", feature = "mysql", feature = "zookeeper"))]
+    #[cfg(any(feature = "etcd", feature = "redis", feature = "mysql", feature = "zookeeper"))]
     pub(crate) fn of(holders: Vec<LockHolder>) -> Self {
         if holders.is_empty() { Self::Free } else { Self::Held(holders) }
     }

@@ -3,7 +3,7 @@
 #[cfg(feature = "redis")]
 use std::sync::Arc;
 
-#[cfg(any(feature = "redis", feature = "mysql", feature = "zookeeper"))]
+#[cfg(any(feature = "etcd", feature = "redis", feature = "mysql", feature = "zookeeper"))]
 use crate::LockError;
 #[cfg(feature = "redis")]
 use crate::Locker;
@@ -27,6 +27,16 @@ pub struct Backends {
     /// The ensemble of the kind that needs one.
     #[cfg(feature = "zookeeper")]
     pub zookeeper: Option<crate::ZooKeeperServer>,
+    /// The cluster of the kind that needs one.
+    #[cfg(feature = "etcd")]
+    pub etcd: Option<crate::EtcdServer>,
+}
+
+#[cfg(feature = "etcd")]
+impl Backends {
+    pub(crate) fn etcd(&self) -> Result<&crate::EtcdServer, LockError> {
+        self.etcd.as_ref().ok_or(LockError::Unsupported("an etcd server"))
+    }
 }
 
 #[cfg(feature = "zookeeper")]

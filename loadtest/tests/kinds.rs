@@ -32,6 +32,7 @@ fn the_laboratory_takes_every_kind_of_the_library_for_what_it_promises_to_be() {
             Backend::Process | Backend::Redis | Backend::MySql => ExtraServers::Nothing,
             Backend::IndependentRedis => ExtraServers::IndependentRedis,
             Backend::ZooKeeper => ExtraServers::ZooKeeper,
+            Backend::Etcd => ExtraServers::Etcd,
         };
         assert_eq!(lock.needs(), needs, "{kind}");
         let is_kept = matches!(promised.renewal, RenewalKind::Yes | RenewalKind::Heartbeat);

@@ -172,6 +172,7 @@ impl LockAddresses {
             }
             Backend::MySql => !Address::is_missing(self.database_url.as_ref()),
             Backend::ZooKeeper => self.servers.ensemble().is_some(),
+            Backend::Etcd => self.servers.etcd().is_some(),
         }
     }
 }

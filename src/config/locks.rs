@@ -43,6 +43,9 @@ pub struct LockServers {
     /// Ensemble of `zookeeper`: `host:port,host:port/chroot`. The chroot must exist.
     #[arg(long, env = "ZOOKEEPER_URL")]
     pub zookeeper_url: Option<Address>,
+    /// Endpoints of `etcd`: `host:port,host:port`, without TLS.
+    #[arg(long, env = "ETCD_ENDPOINTS")]
+    pub etcd_endpoints: Option<Address>,
     /// How to connect to these and to the service's own Redis.
     #[command(flatten)]
     pub redis: RedisArgs,
@@ -85,6 +88,12 @@ impl LockServers {
         Some((named.strip_prefix("zookeeper://").unwrap_or(named), url.given_as()))
     }
 
+    /// The endpoints of the etcd cluster, and the setting that named them.
+    pub fn etcd(&self) -> Option<(&str, &str)> {
+        let url = self.etcd_endpoints.as_ref().filter(|url| !url.expose().is_empty())?;
+        Some((url.expose(), url.given_as()))
+    }
+
     /// How long an empty server of `redlock` stays out after its start.
     pub fn redlock_restart_delay(&self) -> Duration {
         Duration::from_millis(self.redlock_restart_delay_ms.max(self.red_restart_delay_ms).into())
@@ -118,7 +127,14 @@ impl LockServers {
             Backend::ZooKeeper if self.ensemble().is_none() => {
                 Err(format!("the lock {kind} needs --zookeeper-url (ZOOKEEPER_URL)"))
             }
-            Backend::ZooKeeper | Backend::Process | Backend::Redis | Backend::MySql => Ok(()),
+            Backend::Etcd if self.etcd().is_none() => {
+                Err(format!("the lock {kind} needs --etcd-endpoints (ETCD_ENDPOINTS)"))
+            }
+            Backend::ZooKeeper
+            | Backend::Etcd
+            | Backend::Process
+            | Backend::Redis
+            | Backend::MySql => Ok(()),
         }
     }
 

@@ -23,8 +23,8 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use distlock::mysql::{MySqlTokens, ensure_schema};
 use distlock::{
-    Backend, Backends, Fencing, LockKind, Locks, MySqlServer, RedisServer, ZooKeeperServer,
-    guarantees, injected_bug, locker,
+    Backend, Backends, EtcdServer, Fencing, LockKind, Locks, MySqlServer, RedisServer,
+    ZooKeeperServer, guarantees, injected_bug, locker,
 };
 
 use crate::config::{Address, LockServers, RedisArgs};
@@ -86,6 +86,7 @@ pub async fn open(spec: LockSpec, endpoints: LockEndpoints<'_>) -> anyhow::Resul
         }
         Backend::MySql => servers.mysql = endpoints.mysql().await?,
         Backend::ZooKeeper => servers.zookeeper = endpoints.zookeeper(spec.lease).await?,
+        Backend::Etcd => servers.etcd = endpoints.etcd(spec.lease)?,
         Backend::Process => {}
     }
     let locks = Locks::new(match spec.injected_bug.and_then(InjectedBug::lock_bug) {
@@ -125,6 +126,7 @@ pub fn server_name(kind: LockKind) -> &'static str {
         Backend::Redis | Backend::IndependentRedis => "redis",
         Backend::MySql => "database",
         Backend::ZooKeeper => "zookeeper",
+        Backend::Etcd => "etcd",
     }
 }
 
@@ -132,7 +134,7 @@ pub fn server_name(kind: LockKind) -> &'static str {
 /// Redis.
 pub fn has_servers_of_its_own(kind: LockKind, servers: &LockServers) -> bool {
     match kind.backend() {
-        Backend::IndependentRedis | Backend::ZooKeeper => true,
+        Backend::IndependentRedis | Backend::ZooKeeper | Backend::Etcd => true,
         // The replicas that must confirm a lock.
         Backend::Redis => servers.lock_replication.confirmations() > 0,
         Backend::Process | Backend::MySql => false,
@@ -214,6 +216,10 @@ pub fn fingerprint(kind: LockKind, servers: &LockServers) -> Option<String> {
             let (hosts, root) = ensemble.split_once('/').unwrap_or((ensemble, ""));
             hosts.split(',').map(|host| format!("{host}/{root}")).collect()
         }
+        Backend::Etcd => {
+            let (endpoints, _) = servers.etcd().unwrap_or_default();
+            endpoints.split(',').map(|endpoint| endpoint.trim().to_owned()).collect()
+        }
     };
     places.sort();
     // FNV-1a: the same in every build, unlike the standard library's.
@@ -243,6 +249,13 @@ impl LockEndpoints<'_> {
         let Some((ensemble, given_as)) = self.more.ensemble() else { return Ok(None) };
         let server = ZooKeeperServer::connect(ensemble, lease).await;
         server.map(Some).with_context(|| format!("cannot connect to {given_as}"))
+    }
+
+    /// A lease there ends when a dead holder's would.
+    fn etcd(&self, lease: Duration) -> anyhow::Result<Option<EtcdServer>> {
+        let Some((endpoints, given_as)) = self.more.etcd() else { return Ok(None) };
+        let server = EtcdServer::connect_lazily(endpoints, lease);
+        server.map(Some).with_context(|| format!("{given_as} is not usable"))
     }
 
     /// Opens a pool for locks only, so that work under a lock never waits for a connection that a

@@ -14,6 +14,8 @@ use uuid::Uuid;
 use crate::bed_state::{BedState, MARK, create_private_folder};
 use crate::database::{Database, Flavor, ReplicatedDatabase, Replication};
 use crate::error::Result;
+use crate::etcd::{Etcd, EtcdOptions};
+use crate::etcd_cluster::EtcdCluster;
 use crate::haproxy::{Haproxy, HaproxyOptions};
 use crate::logs;
 use crate::program::Program;
@@ -224,6 +226,22 @@ impl Bed {
     /// As [`Bed::zookeeper`]; also if they do not become an ensemble.
     pub fn zookeeper_ensemble(&self, options: ZooKeeperOptions) -> Result<ZooKeeperEnsemble> {
         ZooKeeperEnsemble::start(&self.inner, options)
+    }
+
+    /// Starts an etcd server that stands alone.
+    ///
+    /// # Errors
+    /// If it is not installed or does not become ready.
+    pub fn etcd(&self, options: EtcdOptions) -> Result<Etcd> {
+        Etcd::start(&self.inner, options)
+    }
+
+    /// Starts an etcd cluster of three servers.
+    ///
+    /// # Errors
+    /// As [`Bed::etcd`]; also if they do not become a cluster.
+    pub fn etcd_cluster(&self, options: EtcdOptions) -> Result<EtcdCluster> {
+        EtcdCluster::start(&self.inner, options)
     }
 
     /// Starts a replica of a service and awaits `GET /readyz`.

@@ -28,6 +28,8 @@ pub(crate) enum Probe {
     Database { login: Login, version: Arc<OnceLock<String>> },
     /// `srvr`, whose answer names the mode only when the server serves.
     ZooKeeper { address: SocketAddr },
+    /// `/health`, which asks a majority.
+    Etcd { address: SocketAddr },
     /// The line that names its address, then 200 from `/readyz` there.
     Replica { address: Arc<OnceLock<SocketAddr>> },
     /// It listens on all these addresses. Without live replicas its answers say nothing, and those
@@ -61,6 +63,7 @@ impl Probe {
             Self::Redis { address, password } => redis_serves(*address, password),
             Self::Database { login, version } => login_works(login, version),
             Self::ZooKeeper { address } => zookeeper_serves(*address),
+            Self::Etcd { address } => etcd_serves(*address),
             Self::Replica { address } => replica_is_ready(log, address),
             Self::Listens { addresses } => listens_on(pid, addresses),
         };
@@ -91,6 +94,12 @@ fn zookeeper_serves(address: SocketAddr) -> Result<(), String> {
     if answer.contains("\nMode: ") { Ok(()) } else { Err(format!("it answers {answer:?}")) }
 }
 
+fn etcd_serves(address: SocketAddr) -> Result<(), String> {
+    let answer = http_get(address, "/health")?;
+    let is_healthy = answer.contains("\"health\":\"true\"");
+    if is_healthy { Ok(()) } else { Err(format!("it answers {answer:?}")) }
+}
+
 /// What a `ZooKeeper` says to one of its four-letter words.
 pub(crate) fn four_letter_word(address: SocketAddr, word: &str) -> Result<String, String> {
     exchange(address, word, |_| false)
@@ -110,7 +119,9 @@ fn replica_is_ready(log: &str, address: &OnceLock<SocketAddr>) -> Result<(), Str
     if printed != expected {
         return Err(format!("it came back on {printed} instead of {expected}"));
     }
-    let answer = http_get(printed, "/readyz")?;
+    // The body matters only if it says why the server is not ready.
+    let is_enough = |answer: &str| answer.starts_with("HTTP/1.1 200 ");
+    let answer = http_get_until(printed, "/readyz", is_enough)?;
     let status_line = answer.lines().next().unwrap_or_default();
     if status_line.split(' ').nth(1) == Some("200") {
         return Ok(());
@@ -120,9 +131,17 @@ fn replica_is_ready(log: &str, address: &OnceLock<SocketAddr>) -> Result<(), Str
 }
 
 fn http_get(address: SocketAddr, path: &str) -> Result<String, String> {
+    http_get_until(address, path, |_| false)
+}
+
+/// The answer to a GET, up to where it is enough.
+pub(crate) fn http_get_until(
+    address: SocketAddr,
+    path: &str,
+    enough: impl Fn(&str) -> bool,
+) -> Result<String, String> {
     let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
-    // The body matters only if it says why the server is not ready.
-    exchange(address, &request, |answer| answer.starts_with("HTTP/1.1 200 "))
+    exchange(address, &request, enough)
 }
 
 /// Sends `request` and reads until `enough`, or the end.

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use distlock::{Backend, LockKind};
 use seckill::domain::Role;
-use testbed::{Redis, RedisOptions, Replica, ZooKeeper, ZooKeeperOptions};
+use testbed::{Etcd, EtcdOptions, Redis, RedisOptions, Replica, ZooKeeper, ZooKeeperOptions};
 use tokio::task::{JoinSet, spawn_blocking};
 
 use crate::caller::Caller;
@@ -26,6 +26,7 @@ const STOCK: u32 = 1000;
 struct ExtraServers {
     independent: Vec<Redis>,
     zookeeper: ZooKeeper,
+    etcd: Etcd,
 }
 
 impl ExtraServers {
@@ -35,7 +36,8 @@ impl ExtraServers {
             let bed = &servers().bed;
             let independent = bed.redis_many(3, RedisOptions::default()).expect("three Redis");
             let zookeeper = bed.zookeeper(ZooKeeperOptions::default()).expect("a ZooKeeper");
-            Self { independent, zookeeper }
+            let etcd = bed.etcd(EtcdOptions::default()).expect("an etcd");
+            Self { independent, zookeeper, etcd }
         })
     }
 }
@@ -48,6 +50,10 @@ pub(crate) fn servers_of(kind: LockKind) -> Vec<String> {
             let urls: Vec<_> =
                 ExtraServers::servers().independent.iter().map(testbed::Redis::url).collect();
             vec!["--redlock-urls".to_owned(), urls.join(",")]
+        }
+        Backend::Etcd => {
+            let endpoint = ExtraServers::servers().etcd.endpoint();
+            vec!["--etcd-endpoints".to_owned(), endpoint.to_owned()]
         }
         Backend::ZooKeeper => {
             let ensemble = ExtraServers::servers().zookeeper.connect_string();
@@ -137,4 +143,9 @@ async fn every_lock_in_the_database_keeps_each_user_to_one_order() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_in_zookeeper_keeps_each_user_to_one_order() {
     all_hold(on(Backend::ZooKeeper)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_in_etcd_keeps_each_user_to_one_order() {
+    all_hold(on(Backend::Etcd)).await;
 }

@@ -202,6 +202,7 @@ impl Arena {
             .for_each(|(url, number)| lead(servers.independent_redis()[number].addr(), url));
         addresses.mysql.iter_mut().for_each(|url| lead(servers.database().addr(), url));
         addresses.zookeeper.iter_mut().for_each(|hosts| lead(servers.zookeeper().addr(), hosts));
+        addresses.etcd.iter_mut().for_each(|endpoints| lead(servers.etcd().addr(), endpoints));
         assert!(!ways.is_empty(), "{} has no server", self.kind);
         (ways, addresses)
     }

@@ -21,7 +21,7 @@ const FLOORS: [(usize, &[LockKind]); 10] = [
     (26, &[LockKind::MysqlRow]),
     (27, &[LockKind::GetsetTimestamp]),
     (29, &[LockKind::SetnxExpire, LockKind::SetNx, LockKind::OwnerCheck]),
-    (30, &[LockKind::Zookeeper]),
+    (30, &[LockKind::Etcd, LockKind::Zookeeper]),
     (31, &[LockKind::MysqlNamed, LockKind::LuaRelease, LockKind::Reentrant]),
     (34, &[LockKind::Redlock]),
     (38, &[LockKind::MysqlTable, LockKind::Redisson, LockKind::ReadWrite, LockKind::Multi]),

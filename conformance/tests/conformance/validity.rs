@@ -26,6 +26,8 @@ const LEASE: Duration = Duration::from_mins(1);
 const RENEWED: Duration = Duration::from_secs(9);
 /// A lease of which two thirds are longer than a busy machine stands still.
 const ENDED: Duration = Duration::from_secs(12);
+/// How often etcd looks for leases that have ended: its holders have that much less.
+const ETCD_CHECKS: Duration = Duration::from_millis(500);
 /// An instant of a process is known to the others with that error.
 const CLOCK_NS: u64 = 1_000;
 
@@ -51,7 +53,7 @@ pub(crate) const CHECKS: &[Check] = &[
 fn by_ways(arena: &Arena, lease: Duration) -> (Vec<Proxy>, Contender) {
     let (ways, mut addresses) = arena.ways();
     // For those whose lease is their session's.
-    addresses.zookeeper_session_ms = u64::try_from(lease.as_millis()).ok();
+    addresses.set_ttl(lease);
     let setup = Setup { addresses, ..arena.setup() };
     (ways, arena.contender_as(&setup))
 }
@@ -63,12 +65,16 @@ fn make_late(ways: &[Proxy], by: Duration) {
 }
 
 /// What a lease is worth to its holder, from the sending on, in each kind that the lock lives as.
-/// Three fifths of a session of `zookeeper` are believed in.
+/// Three fifths of a session of `zookeeper` are believed in. The lease of `etcd` lasts for the
+/// whole seconds of its TTL less half a second.
 fn worths_ns(arena: &Arena, lease: Duration) -> impl Iterator<Item = u64> {
-    let lease_ns = u64::try_from(lease.as_nanos()).expect("a minute");
     arena.lives_as().into_iter().map(move |kind| {
-        let fifths = if kind == LockKind::Zookeeper { 3 } else { 5 };
-        let believed_ns = lease_ns / 5 * fifths;
+        let believed = match kind {
+            LockKind::Zookeeper => lease / 5 * 3,
+            LockKind::Etcd => Duration::from_secs(lease.saturating_sub(ETCD_CHECKS).as_secs()),
+            _ => lease,
+        };
+        let believed_ns = u64::try_from(believed.as_nanos()).expect("a minute");
         believed_ns - believed_ns / 100 - 2_000_000
     })
 }

@@ -15,13 +15,14 @@ use crate::scene::{WAIT_TIMEOUT, changed, servers, start};
 /// A lease, and the time-out of a session.
 const LEASE: Duration = Duration::from_millis(800);
 /// Every kind that has a token to show.
-const WITH_TOKENS: [LockKind; 6] = [
+const WITH_TOKENS: [LockKind; 7] = [
     LockKind::Redisson,
     LockKind::Fair,
     LockKind::ReadWrite,
     LockKind::Multi,
     LockKind::MysqlTable,
     LockKind::Zookeeper,
+    LockKind::Etcd,
 ];
 
 /// When the tokens of the holders are shown to the fence.

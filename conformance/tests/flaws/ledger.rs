@@ -6,8 +6,8 @@ use std::process::Command;
 use distlock::{LockKind, guarantees};
 
 use LockKind::{
-    Fair, GetsetTimestamp, Local, LuaRelease, Multi, MysqlNamed, MysqlRow, MysqlTable, OwnerCheck,
-    ReadWrite, Redisson, Redlock, Reentrant, SetNx, SetnxExpire, Zookeeper,
+    Etcd, Fair, GetsetTimestamp, Local, LuaRelease, Multi, MysqlNamed, MysqlRow, MysqlTable,
+    OwnerCheck, ReadWrite, Redisson, Redlock, Reentrant, SetNx, SetnxExpire, Zookeeper,
 };
 
 /// A flaw of some kinds.
@@ -317,7 +317,7 @@ const LEDGER: &[Entry] = &[
           a_holder_whose_token_is_checked_at_the_read_and_at_the_write_sells_nothing_late"],
     },
     Entry {
-        kinds: &[Redisson, Fair, ReadWrite, Multi, MysqlTable],
+        kinds: &[Redisson, Fair, ReadWrite, Multi, MysqlTable, Etcd],
         flaw: "a holder that is paused past its lease works on unless its token is checked",
         shown: &["fence::a_holder_that_is_paused_past_its_lease_writes_all_the_same"],
         repaired_by: "its token, checked at the read and at the write",
@@ -325,7 +325,7 @@ const LEDGER: &[Entry] = &[
           a_holder_whose_token_is_checked_at_the_read_and_at_the_write_sells_nothing_late"],
     },
     Entry {
-        kinds: &[Redisson, Fair, ReadWrite, Multi, MysqlTable, Zookeeper],
+        kinds: &[Redisson, Fair, ReadWrite, Multi, MysqlTable, Zookeeper, Etcd],
         flaw: "a fence that is checked at the write alone lets a stale reader write",
         shown: &["fence::\
           a_holder_whose_token_is_checked_at_the_write_alone_sells_by_what_it_read_before"],

@@ -1,12 +1,14 @@
 //! This library, the real Redisson and Curator, and the clients of other languages on the same
 //! servers: they keep each other out, wake each other, and see the same.
 //!
-//! `make interop` builds the programs of the JVM (`conformance/interop`) and of the clients
-//! (`clients`), and runs this. What is timed runs alone, so the checks run one after the other.
+//! `make interop` builds the programs of the JVM and of etcd's Go package (`conformance/interop`),
+//! and those of the clients (`clients`), and runs this. What is timed runs alone, so the checks run
+//! one after the other.
 
 mod clients;
 mod contention;
 mod ends;
+mod etcd;
 mod formats;
 mod holds;
 mod languages;
@@ -41,6 +43,12 @@ fn main() -> ExitCode {
     // Redisson is one of the languages, and the Redis of its checks is that of all.
     let of_all = languages::CHECKS.iter();
     trials.extend(of_all.map(|check| trial("languages", *check, Peer::Redisson4)));
+    trials.extend(etcd::CHECKS.iter().map(|(name, check)| {
+        Trial::test(format!("etcd-go::{name}"), move || {
+            check();
+            Ok(())
+        })
+    }));
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 

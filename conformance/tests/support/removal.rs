@@ -21,6 +21,7 @@ pub(crate) fn removals(kind: LockKind) -> &'static [(&'static str, Remove)] {
         }
         (Home::Database, LockKind::MysqlTable) => &[("row deleted", delete_rows)],
         (Home::Database, LockKind::MysqlNamed) => &[("session ended", kill_sessions)],
+        (Home::Etcd, _) => &[("key deleted", delete_keys), ("lease revoked", revoke_leases)],
         (Home::ZooKeeper, _) => &[("session ended", end_sessions), ("node deleted", delete_nodes)],
         // Nothing of a transaction can be taken away but all of it.
         (Home::Database | Home::Process, _) => &[],
@@ -113,6 +114,24 @@ fn end_sessions(_kind: LockKind, names: &[String]) {
     });
     for session in sessions {
         Servers::shared().zookeeper().end_session(session).expect("it is ended");
+    }
+}
+
+fn delete_keys(_kind: LockKind, names: &[String]) {
+    for name in names {
+        let deleted = Servers::shared().etcd().etcdctl(&["del", "--prefix", &format!("{name}/")]);
+        assert_eq!(deleted.expect("an answer"), "1\n", "one key for {name}");
+    }
+}
+
+/// The last part of the key is the id of its lease.
+fn revoke_leases(_kind: LockKind, names: &[String]) {
+    for name in names {
+        let etcd = Servers::shared().etcd();
+        let keys = etcd.etcdctl(&["get", "--keys-only", "--prefix", &format!("{name}/")]);
+        let keys = keys.expect("an answer");
+        let (_, lease) = keys.trim().rsplit_once('/').expect("it is there");
+        etcd.etcdctl(&["lease", "revoke", lease]).expect("it is ended");
     }
 }
 

@@ -171,6 +171,7 @@ fn server_away(kind: LockKind) -> Vec<Sample> {
         }
         Home::Database => servers.database().freeze().expect("it freezes"),
         Home::ZooKeeper => servers.zookeeper().freeze().expect("it freezes"),
+        Home::Etcd => servers.etcd().freeze().expect("it freezes"),
         Home::Process => panic!("{kind} has no server"),
     }
     delays(&witness, &contender, &holds)
@@ -193,7 +194,7 @@ fn renewed(contender: &Contender) -> Option<Vec<AcquiredLock>> {
 fn removed_behind_its_back(kind: LockKind) -> Vec<Sample> {
     let mut setup = setup(Servers::shared(), kind);
     // Whose lease is its session's.
-    setup.addresses.zookeeper_session_ms = u64::try_from(REMOVED_LEASE.as_millis()).ok();
+    setup.addresses.set_ttl(REMOVED_LEASE);
     let contender = Contender::start_as(Servers::shared(), &setup);
     let witness = Witness::of([&contender]);
     let mut beyond = Vec::new();

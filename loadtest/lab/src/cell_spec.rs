@@ -345,7 +345,7 @@ impl CellSpec {
         }
         // Each replica has a way of its own to the same servers, which look like others to it.
         let has_proxies = match self.axes.lock.needs() {
-            ExtraServers::Nothing => false,
+            ExtraServers::Nothing | ExtraServers::Etcd => false,
             ExtraServers::IndependentRedis => requirements.has(Link::Redis),
             ExtraServers::ZooKeeper => requirements.has(Link::Zookeeper),
         };

@@ -3,8 +3,8 @@
 //!
 //! A deployment has its own database and its own logical Redis database: names of locks hold ids of
 //! users and vouchers, which start at 1 in every database. Servers that only some locks need are
-//! started only for those: five independent Redis servers for the whole run, a ZooKeeper for each
-//! deployment. A deployment whose fault hits Redis has its own Redis servers.
+//! started only for those: five independent Redis servers for the whole run, a ZooKeeper or an
+//! etcd for each deployment. A deployment whose fault hits Redis has its own Redis servers.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -12,17 +12,17 @@ use std::sync::{Arc, OnceLock};
 use loadtest_measure::error::{Error, Result};
 use loadtest_measure::machine::{service_version, version_of, zookeeper_version};
 use testbed::{
-    Bed, Database, Flavor, Proxy, Redis, RedisCluster, RedisMaster, RedisOptions, RedisSentinel,
-    SentinelOptions, ZooKeeper, ZooKeeperEnsemble, ZooKeeperOptions,
+    Bed, Database, Etcd, EtcdCluster, EtcdOptions, Flavor, Proxy, Redis, RedisCluster, RedisMaster,
+    RedisOptions, RedisSentinel, SentinelOptions, ZooKeeper, ZooKeeperEnsemble, ZooKeeperOptions,
 };
 use uuid::Uuid;
 
 use crate::command::run_seckill;
 use crate::deployment::{Deployment, DeploymentSpec};
 use crate::lock::ExtraServers;
+use crate::lock_server::LockServer;
 use crate::requirements::FaultRequirements;
 use crate::sale_database::SaleDatabase;
-use crate::sale_zookeeper::SaleZooKeeper;
 use crate::topology::Topology;
 
 /// Logical databases of the private Redis, hence deployments in one run.
@@ -46,6 +46,7 @@ pub struct Cluster {
     pub(super) jwt_secret: String,
     haproxy_version: String,
     zookeeper_version: OnceLock<String>,
+    etcd_version: OnceLock<String>,
     pub(super) bed: Arc<Bed>,
 }
 
@@ -116,6 +117,7 @@ impl Cluster {
             jwt_secret,
             haproxy_version,
             zookeeper_version: OnceLock::new(),
+            etcd_version: OnceLock::new(),
             bed,
         })
     }
@@ -148,6 +150,11 @@ impl Cluster {
     /// The version of ZooKeeper, once a deployment has needed one.
     pub fn zookeeper_version(&self) -> Option<&str> {
         self.zookeeper_version.get().map(String::as_str)
+    }
+
+    /// The version of etcd, once a deployment has needed one.
+    pub fn etcd_version(&self) -> Option<&str> {
+        self.etcd_version.get().map(String::as_str)
     }
 
     /// Which database server it is.
@@ -195,21 +202,25 @@ impl Cluster {
         } else {
             self.shared.clone()
         };
-        let zookeeper = match spec.needs {
+        let lock_server = match spec.needs {
             ExtraServers::Nothing | ExtraServers::IndependentRedis => None,
             ExtraServers::ZooKeeper if topology.has_ensemble() => {
-                Some(SaleZooKeeper::Ensemble(self.start_ensemble().await?))
+                Some(LockServer::ZooKeeperEnsemble(self.start_zookeeper_ensemble().await?))
+            }
+            ExtraServers::Etcd if topology.has_ensemble() => {
+                Some(LockServer::EtcdCluster(self.start_etcd_cluster().await?))
             }
             ExtraServers::ZooKeeper => {
-                Some(SaleZooKeeper::Single(Box::new(self.start_zookeeper().await?)))
+                Some(LockServer::ZooKeeper(Box::new(self.start_zookeeper().await?)))
             }
+            ExtraServers::Etcd => Some(LockServer::Etcd(Box::new(self.start_etcd().await?))),
         };
         let database = match requirements.replication.or(topology.replication()) {
             Some(replication) => SaleDatabase::replicated(&self.bed, replication).await?,
             None if topology == Topology::Galera => SaleDatabase::galera(&self.bed).await?,
             None => SaleDatabase::Shared(self.database.clone()),
         };
-        Box::pin(Deployment::start(self, spec, (redis, database), zookeeper)).await
+        Box::pin(Deployment::start(self, spec, (redis, database), lock_server)).await
     }
 
     /// Has the shared servers running again, whatever a cell that failed has left them as.
@@ -219,7 +230,7 @@ impl Cluster {
             .await
     }
 
-    async fn start_ensemble(&self) -> Result<ZooKeeperEnsemble> {
+    async fn start_zookeeper_ensemble(&self) -> Result<ZooKeeperEnsemble> {
         let (bed, options) = (self.bed.clone(), ZooKeeperOptions::default());
         let (ensemble, said) = blocking(move || {
             let ensemble = bed.zookeeper_ensemble(options)?;
@@ -242,6 +253,23 @@ impl Cluster {
         .await?;
         self.zookeeper_version.get_or_init(|| zookeeper_version(&said));
         Ok(zookeeper)
+    }
+
+    async fn start_etcd_cluster(&self) -> Result<EtcdCluster> {
+        let bed = self.bed.clone();
+        let cluster = blocking(move || bed.etcd_cluster(EtcdOptions::default())).await?;
+        let version = version_of(cluster.members()[0].pid(), "etcd", "--version").await;
+        self.etcd_version.get_or_init(|| version);
+        Ok(cluster)
+    }
+
+    /// Starts an etcd.
+    async fn start_etcd(&self) -> Result<Etcd> {
+        let bed = self.bed.clone();
+        let etcd = blocking(move || bed.etcd(EtcdOptions::default())).await?;
+        let version = version_of(etcd.pid(), "etcd", "--version").await;
+        self.etcd_version.get_or_init(|| version);
+        Ok(etcd)
     }
 }
 

@@ -16,10 +16,10 @@ use crate::cluster::{Cluster, RedisServers, blocking};
 use crate::command::run_seckill;
 use crate::fleet::Fleet;
 use crate::lock::ExtraServers;
+use crate::lock_server::LockServer;
 use crate::replica_starter::{ReplicaProxies, ReplicaStarter};
 use crate::requirements::{FaultRequirements, Link};
 use crate::sale_database::SaleDatabase;
-use crate::sale_zookeeper::SaleZooKeeper;
 use crate::topology::Topology;
 
 /// Lines of each log that an error shows.
@@ -87,7 +87,7 @@ pub struct Deployment {
     redis: RedisServers,
     database: SaleDatabase,
     number: u16,
-    zookeeper: Option<SaleZooKeeper>,
+    lock_server: Option<LockServer>,
     name: String,
     secrets: Vec<(String, String)>,
     folder: PathBuf,
@@ -101,7 +101,7 @@ impl Deployment {
         cluster: &Cluster,
         spec: DeploymentSpec,
         (redis, database): (RedisServers, SaleDatabase),
-        zookeeper: Option<SaleZooKeeper>,
+        lock_server: Option<LockServer>,
     ) -> Result<Self> {
         let name = format!("sale_{}", spec.number);
         let lab = spec.flags.iter().any(|flag| flag == "--lab");
@@ -110,17 +110,14 @@ impl Deployment {
             ("DATABASE_URL".to_owned(), database_url),
             (JWT_SECRET.to_owned(), cluster.jwt_secret.clone()),
         ];
-        if let Some(zookeeper) = &zookeeper {
-            secrets.push(("ZOOKEEPER_URL".to_owned(), zookeeper.connect_string()));
-        }
+        secrets.extend(lock_server.as_ref().map(LockServer::setting));
         secrets.extend(redis.urls(spec.number, &[]));
-        let zookeeper_address = zookeeper.as_ref().and_then(SaleZooKeeper::addr);
         let parts = ReplicaStarter {
             cluster,
             spec: &spec,
             redis: &redis,
             database: &database,
-            zookeeper: zookeeper_address,
+            zookeeper: lock_server.as_ref().and_then(LockServer::zookeeper),
             secrets: &secrets,
         };
         let (replicas, proxies) = parts.start_replicas().await?;
@@ -138,7 +135,7 @@ impl Deployment {
             redis,
             database,
             number: spec.number,
-            zookeeper,
+            lock_server,
             name,
             secrets,
             folder: cluster.folder().to_owned(),
@@ -266,9 +263,9 @@ impl Deployment {
         self.haproxy.pid()
     }
 
-    /// The process of its `ZooKeeper`, if its lock needs one.
-    pub fn zookeeper_pid(&self) -> Option<u32> {
-        self.zookeeper.as_ref().map(SaleZooKeeper::pid)
+    /// The process of its `ZooKeeper` or etcd, if its lock needs one, and which of them it is.
+    pub fn lock_server(&self) -> Option<(&'static str, u32)> {
+        self.lock_server.as_ref().map(LockServer::process)
     }
 
     /// `seckill` with the secrets of its replicas.

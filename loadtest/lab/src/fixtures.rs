@@ -156,6 +156,7 @@ pub fn comparison_of(cells: Vec<CellReport>) -> RunResults {
             redis: "7.0".to_owned(),
             haproxy: "2.6".to_owned(),
             zookeeper: None,
+            etcd: None,
         },
         machine: Machine::read(),
         started_at: "2026-01-01T00:00:00Z".to_owned(),

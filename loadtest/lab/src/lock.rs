@@ -17,6 +17,7 @@ enum Backend {
     IndependentRedis,
     MySql,
     ZooKeeper,
+    Etcd,
 }
 
 /// How a release checks the owner.
@@ -111,6 +112,8 @@ pub enum ExtraServers {
     IndependentRedis,
     /// A `ZooKeeper`.
     ZooKeeper,
+    /// An etcd.
+    Etcd,
 }
 
 impl Lock {
@@ -168,6 +171,7 @@ impl Lock {
         match self.backend() {
             Backend::IndependentRedis => ExtraServers::IndependentRedis,
             Backend::ZooKeeper => ExtraServers::ZooKeeper,
+            Backend::Etcd => ExtraServers::Etcd,
             Backend::Process | Backend::Redis | Backend::MySql => ExtraServers::Nothing,
         }
     }

@@ -164,9 +164,13 @@ fn smoke_topologies() -> Vec<CellSpec> {
         let faults = [FaultKind::KillReplica, FaultKind::RollingRestart];
         trials.extend(faults.map(|fault| CellSpec { topology, fault: Some(fault), ..guarded }));
     }
-    let replicated =
-        CellAxes { lock: Lock::Zookeeper, scope: Scope::Voucher, guards: Guards::Off, replicas: 2 };
-    trials.push(CellSpec { topology: T::Replicated, ..CellSpec::plain(replicated) });
+    let scope = Scope::Voucher;
+    for (topology, lock) in
+        [(T::Ensemble, Lock::Etcd), (T::Replicated, Lock::Zookeeper), (T::Replicated, Lock::Etcd)]
+    {
+        let axes = CellAxes { lock, scope, guards: Guards::Off, replicas: 2 };
+        trials.push(CellSpec { topology, ..CellSpec::plain(axes) });
+    }
     trials
 }
 

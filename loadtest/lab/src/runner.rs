@@ -113,8 +113,10 @@ impl Runner {
     /// Versions of all that took part so far.
     pub fn versions(&self) -> Versions {
         let zookeeper = self.cluster.zookeeper_version().map(str::to_owned);
+        let etcd = self.cluster.etcd_version().map(str::to_owned);
         Versions {
             zookeeper: zookeeper.or_else(|| self.versions.zookeeper.clone()),
+            etcd: etcd.or_else(|| self.versions.etcd.clone()),
             ..self.versions.clone()
         }
     }
@@ -145,7 +147,7 @@ impl Cluster {
         profiles: Profiles,
     ) -> Result<(Versions, ServerSettings)> {
         let (server, settings) = self.settings().await?;
-        // That of ZooKeeper is known once a cell has needed one.
+        // Those of ZooKeeper and etcd are known once a cell has needed one.
         let versions = Versions {
             loadtest: env!("CARGO_PKG_VERSION"),
             builds,
@@ -154,6 +156,7 @@ impl Cluster {
             redis: version_of(self.redis_pid(), "redis-server", "--version").await,
             haproxy: self.haproxy_version().to_owned(),
             zookeeper: None,
+            etcd: None,
         };
         Ok((versions, settings))
     }

@@ -1,5 +1,5 @@
-//! Which servers the replicas of a cell run on: one Redis, one database and one `ZooKeeper`, or
-//! several of one of them.
+//! Which servers the replicas of a cell run on: one Redis, one database and one `ZooKeeper` or etcd,
+//! or several of one of them.
 
 use serde::{Deserialize, Serialize};
 use testbed::Replication;
@@ -23,9 +23,9 @@ pub enum Topology {
     Async,
     /// Two Galera nodes; each replica of the service writes to the next one.
     Galera,
-    /// Three `ZooKeeper` servers.
+    /// Three `ZooKeeper` or etcd servers.
     Ensemble,
-    /// Sentinels, a semi-synchronous replica of the database, and three `ZooKeeper` servers.
+    /// Sentinels, a semi-synchronous replica of the database, and three `ZooKeeper` or etcd servers.
     Replicated,
 }
 
@@ -74,7 +74,7 @@ impl Topology {
         self.replication().is_some() || self == Self::Galera
     }
 
-    /// Whether its `ZooKeeper` is an ensemble.
+    /// Whether its `ZooKeeper` or etcd is three servers.
     pub fn has_ensemble(self) -> bool {
         matches!(self, Self::Ensemble | Self::Replicated)
     }

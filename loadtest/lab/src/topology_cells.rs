@@ -30,10 +30,15 @@ impl Topology {
             Err("its fault needs one ZooKeeper")
         } else if self == Self::Galera && lock.is_in_the_database() {
             Err("Galera keeps no lock on a row or a name of another node")
-        } else if self == Self::Ensemble && lock.needs() != ExtraServers::ZooKeeper {
-            Err("nothing but a lock in ZooKeeper uses an ensemble")
+        } else if self == Self::Ensemble && !is_in_an_ensemble(lock) {
+            Err("only a lock in ZooKeeper or etcd uses an ensemble")
         } else {
             Ok(())
         }
     }
+}
+
+/// Whether its holds are in servers that can be three.
+fn is_in_an_ensemble(lock: Lock) -> bool {
+    matches!(lock.needs(), ExtraServers::ZooKeeper | ExtraServers::Etcd)
 }

@@ -79,6 +79,9 @@ pub struct Versions {
     /// `ZooKeeper`, if a cell needed one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub zookeeper: Option<String>,
+    /// etcd, if a cell needed one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub etcd: Option<String>,
 }
 
 /// Which executables ran: the SHA-256 of each file. Two builds of one version are two programs.

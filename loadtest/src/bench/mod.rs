@@ -235,6 +235,7 @@ impl Bench {
             redis: version_of(cluster.redis_pid(), "redis-server", "--version").await,
             haproxy: cluster.haproxy_version().to_owned(),
             zookeeper: cluster.zookeeper_version().map(str::to_owned),
+            etcd: cluster.etcd_version().map(str::to_owned),
         };
         let flush = server.flush_log_at_trx_commit;
         Ok(BenchReport {

@@ -358,6 +358,6 @@ pub fn servers_of(deployment: &Deployment) -> Vec<NamedProcess> {
         ("proxy", deployment.proxy_pid()),
     ];
     all.extend(deployment.replicas().iter().map(|replica| ("replicas", replica.pid())));
-    all.extend(deployment.zookeeper_pid().map(|pid| ("zookeeper", pid)));
+    all.extend(deployment.lock_server());
     all
 }

@@ -169,6 +169,7 @@ pub(crate) fn no_servers() -> LockServers {
         redlock_urls: Vec::new(),
         red_urls: Vec::new(),
         zookeeper_url: None,
+        etcd_endpoints: None,
         redis: RedisArgs { redis_ca_file: None, allow_eviction: false },
         lock_pool: 2,
         lock_replication: Replication::None,

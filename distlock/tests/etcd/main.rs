@@ -1,0 +1,9 @@
+//! Tests of `etcd` on a real server. Several `Locks` are several processes as far as the server can
+//! see.
+#![cfg(feature = "etcd")]
+
+mod etcd;
+mod etcd_cluster;
+mod etcd_faults;
+#[path = "../support/etcd/mod.rs"]
+mod support;
