@@ -149,3 +149,27 @@ async fn the_open_panel_of_commands_shows_none_of_the_last_race() {
     let count = page.text("#lane-left .commands .count").await;
     assert_eq!(count, "Shown: 1. Passed besides: 0.");
 }
+
+/// Holds back the next answer about commands until it is released.
+const HOLD_ANSWER: &str = "const ask = window.fetch; \
+    window.fetch = async (...sent) => { \
+      const answer = await ask(...sent); \
+      window.fetch = ask; \
+      await new Promise((go) => { window.release = go; }); \
+      return answer; };";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_late_answer_about_the_last_race_adds_no_command() {
+    let page = begun(&RaceSetup::default()).await;
+    page.board.logs.commands[0].push_text("the first");
+    page.browser.run(HOLD_ANSWER).await;
+    page.browser.run("document.querySelector('#lane-left .commands').open = true").await;
+    page.shows("window.release").await;
+    page.board.logs.begin(RaceSetup { seed: 7, ..RaceSetup::default() }.to_json());
+    page.shows("location.hash.startsWith('#seed=7&')").await;
+    page.board.logs.commands[0].push_text("the second");
+    page.browser.run("window.release()").await;
+    let shown = "document.querySelector('#lane-left .commands ol').textContent";
+    page.shows(&format!("{shown}.includes('the second')")).await;
+    assert!(!page.text("#lane-left .commands ol").await.contains("the first"));
+}

@@ -84,6 +84,8 @@ impl Page {
         let right = self.text("#lane-right .outcome").await;
         assert!(left.contains(" of 300 units") && !left.contains("twice: 0."), "{left}");
         assert!(right.contains("Oversold: 0. Users who bought twice: 0."), "{right}");
+        let cost = self.text("#lane-left .cost").await;
+        assert!(cost.contains(" orders/s.") && cost.ends_with(" ms for each order."), "{cost}");
         let proofs = self.browser.find("#lane-left .broken button").await;
         assert!(!proofs.is_empty(), "requests prove what the left lane broke");
     }
