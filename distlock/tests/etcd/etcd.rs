@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::support::{
     LONG, SHORT, assert_busy, await_queue, etcdctl, eventually, fresh_name, lock, locks, locks_at,
@@ -164,8 +164,10 @@ async fn waiters_that_give_up_leave_neither_key_nor_lease() {
     let waiters: Vec<_> = (0..8).map(|_| wait_for(&others, &name)).collect();
     await_queue(server(), &name, 9).await;
     let keys = queue(&name);
+    let began = Instant::now();
     waiters.iter().for_each(tokio::task::JoinHandle::abort);
     await_queue(server(), &name, 1).await;
+    assert!(began.elapsed() < LONG / 2, "their leases had to end: {:?}", began.elapsed());
     release(guard).await;
     let leases = || etcdctl(server(), &["lease", "list"]);
     let of = |key: &String| key.rsplit('/').next().expect("a lease").to_owned();
