@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use loadtest_measure::error::{Error, Result};
-use loadtest_measure::machine::{service_version, version_of, zookeeper_version};
+use loadtest_measure::machine::{service_version, version_of};
 use testbed::{
-    Bed, Database, Etcd, EtcdCluster, EtcdOptions, Flavor, Proxy, Redis, RedisCluster, RedisMaster,
-    RedisOptions, RedisSentinel, SentinelOptions, ZooKeeper, ZooKeeperEnsemble, ZooKeeperOptions,
+    Bed, Database, Flavor, Proxy, Redis, RedisCluster, RedisMaster, RedisOptions, RedisSentinel,
+    SentinelOptions,
 };
 use uuid::Uuid;
 
@@ -45,8 +45,8 @@ pub struct Cluster {
     pub(super) program: PathBuf,
     pub(super) jwt_secret: String,
     haproxy_version: String,
-    zookeeper_version: OnceLock<String>,
-    etcd_version: OnceLock<String>,
+    pub(super) zookeeper_version: OnceLock<String>,
+    pub(super) etcd_version: OnceLock<String>,
     pub(super) bed: Arc<Bed>,
 }
 
@@ -228,48 +228,6 @@ impl Cluster {
         let database = self.database.clone();
         blocking(move || if database.is_running() { database.thaw() } else { database.restart() })
             .await
-    }
-
-    async fn start_zookeeper_ensemble(&self) -> Result<ZooKeeperEnsemble> {
-        let (bed, options) = (self.bed.clone(), ZooKeeperOptions::default());
-        let (ensemble, said) = blocking(move || {
-            let ensemble = bed.zookeeper_ensemble(options)?;
-            let said = ensemble.members()[ensemble.leader()?].four_letter_word("srvr")?;
-            Ok((ensemble, said))
-        })
-        .await?;
-        self.zookeeper_version.get_or_init(|| zookeeper_version(&said));
-        Ok(ensemble)
-    }
-
-    /// Starts a `ZooKeeper`.
-    pub async fn start_zookeeper(&self) -> Result<ZooKeeper> {
-        let (bed, options) = (self.bed.clone(), ZooKeeperOptions::default());
-        let (zookeeper, said) = blocking(move || {
-            let zookeeper = bed.zookeeper(options)?;
-            let said = zookeeper.four_letter_word("srvr")?;
-            Ok((zookeeper, said))
-        })
-        .await?;
-        self.zookeeper_version.get_or_init(|| zookeeper_version(&said));
-        Ok(zookeeper)
-    }
-
-    async fn start_etcd_cluster(&self) -> Result<EtcdCluster> {
-        let bed = self.bed.clone();
-        let cluster = blocking(move || bed.etcd_cluster(EtcdOptions::default())).await?;
-        let version = version_of(cluster.members()[0].pid(), "etcd", "--version").await;
-        self.etcd_version.get_or_init(|| version);
-        Ok(cluster)
-    }
-
-    /// Starts an etcd.
-    async fn start_etcd(&self) -> Result<Etcd> {
-        let bed = self.bed.clone();
-        let etcd = blocking(move || bed.etcd(EtcdOptions::default())).await?;
-        let version = version_of(etcd.pid(), "etcd", "--version").await;
-        self.etcd_version.get_or_init(|| version);
-        Ok(etcd)
     }
 }
 

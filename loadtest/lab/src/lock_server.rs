@@ -2,7 +2,11 @@
 
 use std::net::SocketAddr;
 
-use testbed::{Etcd, EtcdCluster, ZooKeeper, ZooKeeperEnsemble};
+use loadtest_measure::error::Result;
+use loadtest_measure::machine::{version_of, zookeeper_version};
+use testbed::{Etcd, EtcdCluster, EtcdOptions, ZooKeeper, ZooKeeperEnsemble, ZooKeeperOptions};
+
+use crate::cluster::{Cluster, blocking};
 
 /// Servers that are neither the database nor a Redis: one, or three of them.
 #[derive(Debug)]
@@ -41,5 +45,49 @@ impl LockServer {
             Self::ZooKeeper(server) => Some(server.addr()),
             Self::ZooKeeperEnsemble(_) | Self::Etcd(_) | Self::EtcdCluster(_) => None,
         }
+    }
+}
+
+impl Cluster {
+    pub(super) async fn start_zookeeper_ensemble(&self) -> Result<ZooKeeperEnsemble> {
+        let (bed, options) = (self.bed.clone(), ZooKeeperOptions::default());
+        let (ensemble, said) = blocking(move || {
+            let ensemble = bed.zookeeper_ensemble(options)?;
+            let said = ensemble.members()[ensemble.leader()?].four_letter_word("srvr")?;
+            Ok((ensemble, said))
+        })
+        .await?;
+        self.zookeeper_version.get_or_init(|| zookeeper_version(&said));
+        Ok(ensemble)
+    }
+
+    /// Starts a `ZooKeeper`.
+    pub async fn start_zookeeper(&self) -> Result<ZooKeeper> {
+        let (bed, options) = (self.bed.clone(), ZooKeeperOptions::default());
+        let (zookeeper, said) = blocking(move || {
+            let zookeeper = bed.zookeeper(options)?;
+            let said = zookeeper.four_letter_word("srvr")?;
+            Ok((zookeeper, said))
+        })
+        .await?;
+        self.zookeeper_version.get_or_init(|| zookeeper_version(&said));
+        Ok(zookeeper)
+    }
+
+    pub(super) async fn start_etcd_cluster(&self) -> Result<EtcdCluster> {
+        let bed = self.bed.clone();
+        let cluster = blocking(move || bed.etcd_cluster(EtcdOptions::default())).await?;
+        let version = version_of(cluster.members()[0].pid(), "etcd", "--version").await;
+        self.etcd_version.get_or_init(|| version);
+        Ok(cluster)
+    }
+
+    /// Starts an etcd.
+    pub(super) async fn start_etcd(&self) -> Result<Etcd> {
+        let bed = self.bed.clone();
+        let etcd = blocking(move || bed.etcd(EtcdOptions::default())).await?;
+        let version = version_of(etcd.pid(), "etcd", "--version").await;
+        self.etcd_version.get_or_init(|| version);
+        Ok(etcd)
     }
 }

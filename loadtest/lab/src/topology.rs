@@ -1,5 +1,5 @@
-//! Which servers the replicas of a cell run on: one Redis, one database and one `ZooKeeper` or etcd,
-//! or several of one of them.
+//! Which servers the replicas of a cell run on: one Redis, one database and one `ZooKeeper` or
+//! etcd, or several of one of them.
 
 use serde::{Deserialize, Serialize};
 use testbed::Replication;
@@ -25,7 +25,8 @@ pub enum Topology {
     Galera,
     /// Three `ZooKeeper` or etcd servers.
     Ensemble,
-    /// Sentinels, a semi-synchronous replica of the database, and three `ZooKeeper` or etcd servers.
+    /// Sentinels, a semi-synchronous replica of the database, and three `ZooKeeper` or etcd
+    /// servers.
     Replicated,
 }
 
