@@ -65,10 +65,14 @@ impl RevocationReader {
     }
 
     /// Revokes the tokens that were issued to that user so far. This replica refuses them when this
-    /// returns, the others after their next read.
+    /// returns, the others after their next read. If they cannot be read here, so does this one:
+    /// the revocation itself is made.
     pub async fn revoke(&self, user: UserId) -> Result<(), StoreError> {
         self.table.revoke(Some(user)).await?;
-        self.read_recent().await
+        if let Err(error) = self.read_recent().await {
+            tracing::warn!(%error, "revocation made but not read; the next read finds it");
+        }
+        Ok(())
     }
 
     async fn read_recent(&self) -> Result<(), StoreError> {

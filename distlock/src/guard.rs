@@ -80,6 +80,8 @@ pub(crate) struct HoldResources {
     pub(crate) ownership: Option<OwnershipGuard>,
     /// Whether a release may be sent again.
     pub(crate) idempotent: bool,
+    /// Whether the hold can be left to its servers for a time.
+    pub(crate) has_renewable_lease: bool,
     pub(crate) metrics: LockMetrics,
     pub(crate) since: Instant,
     /// The span of the hold; `None` if it is not traced.
@@ -320,8 +322,8 @@ impl Guard {
     /// Ends the renewal and leaves the lock to its server for `rest` at least; a lease that ends
     /// later may stay. For a holder that is done and keeps other owners out for longer.
     ///
-    /// A hold that cannot be renewed is released, and the call fails with
-    /// [`LockError::Unsupported`]. It fails with [`LockError::Lost`], or with
+    /// A hold without a lease that can be renewed (one of a session, say) is released, and the call
+    /// fails with [`LockError::Unsupported`]. It fails with [`LockError::Lost`], or with
     /// [`LockError::Backend`] without an answer; then, and if the future is dropped, the lock is
     /// left to its lease.
     pub async fn leave_for(self, rest: Duration) -> Result<(), LockError> {
@@ -329,7 +331,8 @@ impl Guard {
             return Err(LockError::Unsupported("a lease"));
         };
         let target = match &*lock(&served.held) {
-            Some(held) => held.hold.renewal_target(),
+            Some(held) if held.has_renewable_lease => held.hold.renewal_target(),
+            Some(_) => None,
             None => return Err(LockError::Lost),
         };
         // Without one, the guard is dropped here, and so released.

@@ -16,7 +16,7 @@ use std::task::Waker;
 use hashbrown::HashTable;
 use tokio::time::Instant;
 
-use crate::{LockName, Owner};
+use crate::LockName;
 
 /// Shards keep their own mutexes from becoming the contended ones.
 const SHARD_COUNT: usize = 64;
@@ -86,8 +86,6 @@ struct KeyEntry<S: KeyState> {
     given: Option<u64>,
     /// When the previous guard ended, if that guard recorded it.
     free_since: Option<Instant>,
-    /// The owner of the hold that the guard belongs to, if there is one.
-    owner: Option<Owner>,
     /// Called when the first task has to wait for this guard.
     on_contention: Option<ContentionCallback>,
 }
@@ -174,7 +172,6 @@ impl<S: KeyState> Shard<S> {
         entry.given = Some(number);
         note(entry);
         entry.state.ended();
-        entry.owner = None;
         let on_contention = entry.on_contention.take();
         drop(state);
         waiter.waker.wake();
@@ -204,7 +201,6 @@ impl<S: KeyState> ShardState<S> {
             seen: None,
             given: None,
             free_since: None,
-            owner: None,
             on_contention: None,
         };
         self.entries.insert_unique(hash, entry, |entry| entry.place.hash);
@@ -228,11 +224,6 @@ impl<S: KeyState> ShardState<S> {
 impl<S: KeyState> KeyGuard<S> {
     fn with<T>(&self, what: impl FnOnce(&mut KeyEntry<S>) -> T) -> Option<T> {
         self.shard.as_ref()?.state().at(self.place).map(what)
-    }
-
-    /// Records the owner that uses the guard.
-    pub(crate) fn belongs_to(&self, owner: &Owner) {
-        self.with(|entry| entry.owner = Some(owner.clone()));
     }
 
     /// Returns the place to register a callback for contention.
@@ -351,13 +342,6 @@ impl<S: KeyState> KeyedMutex<S> {
             on_contention();
         }
         Err(QueuePosition { shard, place, number, late_since: None })
-    }
-
-    /// Whether the current guard belongs to that owner.
-    pub(crate) fn is_turn_of(&self, name: &LockName, owner: &Owner) -> bool {
-        let (shard, hash) = self.shard(name);
-        let mut state = shard.state();
-        state.of(name, hash).is_some_and(|entry| entry.owner.as_ref() == Some(owner))
     }
 
     fn shard(&self, name: &LockName) -> (&Arc<Shard<S>>, u64) {

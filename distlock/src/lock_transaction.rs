@@ -8,17 +8,30 @@ use sqlx::pool::PoolConnection;
 pub struct LockTransaction {
     connection: Option<PoolConnection<MySql>>,
     connection_id: u64,
+    server_identity: String,
 }
 
 impl LockTransaction {
-    pub(crate) fn new(connection: PoolConnection<MySql>, connection_id: u64) -> Self {
-        Self { connection: Some(connection), connection_id }
+    pub(crate) fn new(
+        connection: PoolConnection<MySql>,
+        connection_id: u64,
+        server_identity: String,
+    ) -> Self {
+        Self { connection: Some(connection), connection_id, server_identity }
     }
 
     /// The server's number of the connection, to KILL it by.
     #[must_use]
     pub fn connection_id(&self) -> u64 {
         self.connection_id
+    }
+
+    /// The server of the connection: the value of
+    /// `CONCAT_WS('/', @@hostname, @@port, @@server_id)` there. After a failover the number may
+    /// belong to another connection, so compare this before a KILL.
+    #[must_use]
+    pub fn server_identity(&self) -> &str {
+        &self.server_identity
     }
 
     /// The connection, with the transaction open on it. From now on the caller sees to it that the

@@ -9,7 +9,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use uuid::Uuid;
 
-use crate::{Guarantees, LockError, LockInspector, LockName, Owner, Token, Validity, WakeStrategy};
+use crate::{
+    Guarantees, LockError, LockInspector, LockName, Owner, RenewalKind, Token, Validity,
+    WakeStrategy,
+};
 
 /// One acquisition, described.
 #[derive(Debug, Clone)]
@@ -72,6 +75,12 @@ pub trait Locker: Any + Send + Sync {
     fn uses_local_queue(&self) -> bool {
         let guarantees = self.guarantees();
         guarantees.is_on_a_server() && !guarantees.fair.is_yes()
+    }
+
+    /// Whether a hold can be left to its servers for a time: all of it ends with a lease that can
+    /// be renewed. A session or a transaction ends with its process.
+    fn has_renewable_lease(&self) -> bool {
+        self.guarantees().renewal == RenewalKind::Yes
     }
 
     /// Whether its servers answer, as far as an acquisition needs them: one round trip, for health
@@ -137,6 +146,12 @@ pub trait Acquisition: Send + 'static {
 pub trait Hold: Send + 'static {
     /// The validity of the hold without a renewal.
     fn validity(&self) -> Validity;
+
+    /// The owner on the servers, where it is another one than the request's: some mechanisms change
+    /// it after an attempt.
+    fn owner(&self) -> Option<&Owner> {
+        None
+    }
 
     /// The fencing token of this ownership, where the mechanism makes one itself.
     fn token(&self) -> Option<Token> {

@@ -239,7 +239,7 @@ impl Locks {
             holder: None,
         };
         let key_guard = self
-            .enter_local_queue(name, given.as_ref(), deadline)
+            .enter_local_queue(name, given.is_some(), deadline)
             .await
             .map_err(|LocalQueueTimeout| timed_out(false))?;
         let mut wait = AcquireWait::new(deadline, key_guard);
@@ -247,7 +247,7 @@ impl Locks {
             wait.give_way().await;
         }
         loop {
-            let request = Request {
+            let mut request = Request {
                 name: name.clone(),
                 owner: given.clone().unwrap_or_else(|| self.fresh_owner()),
                 may_hold: given.is_some(),
@@ -256,8 +256,10 @@ impl Locks {
             };
             let failure = match self.wait_for(request.clone(), &mut wait).await {
                 Ok(Some(hold)) => {
-                    let key_guard =
-                        wait.key_guard.take().map(|key_guard| self.used(key_guard, &request.owner));
+                    if let Some(owner) = hold.owner() {
+                        request.owner = owner.clone();
+                    }
+                    let key_guard = wait.key_guard.take().map(|key_guard| self.used(key_guard));
                     return self.new_guard(hold, key_guard, &request, options).await;
                 }
                 Ok(None) => return Err(timed_out(wait.has_no_expiry)),
@@ -327,8 +329,7 @@ impl Locks {
     }
 
     /// Notes that the key guard has brought the lock.
-    fn used(&self, key_guard: QueueGuard, owner: &Owner) -> QueueGuard {
-        key_guard.belongs_to(owner);
+    fn used(&self, key_guard: QueueGuard) -> QueueGuard {
         if self.gives_way() {
             key_guard.with_state(ProcessQuantum::entered);
         }
@@ -338,11 +339,13 @@ impl Locks {
     async fn enter_local_queue(
         &self,
         name: &LockName,
-        owner: Option<&Owner>,
+        is_given: bool,
         deadline: Instant,
     ) -> Result<Option<QueueGuard>, LocalQueueTimeout> {
         let Some(stage) = &self.local_queue else { return Ok(None) };
-        if owner.is_some_and(|owner| stage.is_turn_of(name, owner)) {
+        // A given owner may hold the lock already, also by the other side of a read-write lock:
+        // then the first in this queue waits for it. The server decides.
+        if is_given {
             return Ok(None);
         }
         let key_guard = match stage.try_lock(name) {

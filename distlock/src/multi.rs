@@ -130,6 +130,10 @@ impl Locker for Multi {
         }
     }
 
+    fn has_renewable_lease(&self) -> bool {
+        self.members.iter().all(|(locker, _)| locker.has_renewable_lease())
+    }
+
     /// Checks all members at once; as many may fail as may be missing.
     async fn check_servers(&self) -> Result<(), LockError> {
         let mut looks = JoinSet::new();
@@ -189,8 +193,7 @@ impl MultiMember {
         Ok(self.hold.is_some())
     }
 
-    /// Gives back what was taken, or leaves the queue. Whatever is asked for next is another
-    /// request: servers remember the ones for which that was done.
+    /// Gives back what was taken, or leaves the queue; what is asked for next is another request.
     async fn abandon(&mut self) -> Result<(), LockError> {
         let Guarantees { idempotent, reentrant, .. } = self.locker.guarantees();
         if let Some(hold) = &mut self.hold {
@@ -205,8 +208,7 @@ impl MultiMember {
         }
         self.acquisition = None;
         self.request.id = Uuid::new_v4();
-        // Some servers of a member may carry the release out later. A member for re-entry keeps its
-        // owner.
+        // A server may carry the release out later. A member for re-entry keeps its owner.
         if !reentrant.is_yes() {
             self.request.owner = self.locker.fresh_owner().tagged_as(&self.request.owner);
         }

@@ -65,6 +65,8 @@ pub(super) enum ApiError {
     AdmissionUnknown(TicketId),
     /// The voucher may or may not be changed.
     ChangeUnknown(VoucherId),
+    /// A call to a server may or may not have been carried out.
+    CallUnknown,
     /// Too many requests in flight.
     Overloaded,
     Internal,
@@ -210,6 +212,7 @@ impl From<ApiError> for Problem {
             E::OutcomeUnknown(order) => outcome_unknown("order_id", order, ASK_FOR_ORDER),
             E::AdmissionUnknown(ticket) => outcome_unknown("ticket_id", ticket, ASK_FOR_TICKET),
             E::ChangeUnknown(voucher) => outcome_unknown("voucher_id", voucher, READ_VOUCHER),
+            E::CallUnknown => Self::new(504, "outcome_unknown", "Outcome unknown", CALL_UNKNOWN),
             E::Overloaded => overloaded(),
             E::Internal => {
                 Self::new(500, "internal", "Internal error", "The service failed; see its log.")
@@ -243,6 +246,7 @@ fn too_many_codes(wait: Duration, rate: Rate) -> Problem {
 
 const ASK_FOR_ORDER: &str = "Ask for the order later, or send this again: it is done once.";
 const ASK_FOR_TICKET: &str = "Ask for the ticket later.";
+const CALL_UNKNOWN: &str = "A server failed before the outcome was known. Send this again.";
 const READ_VOUCHER: &str = "Read the voucher before you send the change again.";
 
 fn outcome_unknown(field: &str, id: impl Display, next: &str) -> Problem {

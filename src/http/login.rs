@@ -22,7 +22,7 @@ use super::success::{accepted, no_content};
 use super::validation_messages::{CHALLENGE_LENGTH, CODE_LENGTH};
 use super::views::UserView;
 use crate::domain::Phone;
-use crate::store::{LoginAttempt, LoginUser};
+use crate::store::{LoginAttempt, LoginUser, StoreError};
 use crate::token::{BadToken, Identity};
 
 pub(super) fn router() -> OpenApiRouter<ApiState> {
@@ -114,26 +114,48 @@ async fn send_code(
 ) -> Result<Response, ApiError> {
     let phone = phone_of(&api, request.phone).await?;
     let (challenge, code) = (random_hex()?, new_code()?);
+    let expires_in_s = api.codes.life().as_secs();
+    let shown = api.outbox.is_answer().then(|| code.clone());
+    let sent = CodeSent { challenge: challenge.clone(), expires_in_s, code: shown };
+    // A client that hangs up must not leave a code counted that was not delivered.
+    let sending = count_and_send(api.clone(), asking, phone, (challenge, code));
+    api.sale.run_to_end(sending).await.unwrap_or(Err(ApiError::Internal))?;
+    Ok(accepted(sent))
+}
+
+/// Counts a code, and sends it; one that was not sent is not counted.
+async fn count_and_send(
+    api: ApiState,
+    asking: LoginCodeRateLimit,
+    phone: Phone,
+    (challenge, code): (String, String),
+) -> Result<(), ApiError> {
     let counted = api.limits.count_code(&phone, &asking).await?;
     let issued = issue(&api, LoginAttempt { phone: &phone, challenge: &challenge, code: &code });
-    if let Err(error) = issued.await {
-        // A phone that has all its codes is no failure of ours: the address stays counted.
-        let counted = match error {
-            ApiError::TooManyCodes { .. } => counted,
-            _ => counted.with_address(asking),
-        };
-        api.limits.give_back(counted).await;
-        return Err(error);
-    }
-    let expires_in_s = api.codes.life().as_secs();
-    let code = api.outbox.is_answer().then_some(code);
-    Ok(accepted(CodeSent { challenge, expires_in_s, code }))
+    let Err(error) = issued.await else { return Ok(()) };
+    // A phone that has all its codes is no failure of ours: the address stays counted.
+    let counted = match error {
+        ApiError::TooManyCodes { .. } => counted,
+        _ => counted.with_address(asking),
+    };
+    api.limits.give_back(counted).await;
+    Err(error)
 }
 
 /// Stores a code and delivers it; a code that cannot be delivered is void.
 async fn issue(api: &ApiState, new: LoginAttempt<'_>) -> Result<(), ApiError> {
-    if let Some(wait) = api.codes.issue(new).await? {
-        return Err(ApiError::TooManyCodes { wait, rate: api.limits.rules.codes_of_phone });
+    match api.codes.issue(new).await {
+        Ok(None) => {}
+        Ok(Some(wait)) => {
+            return Err(ApiError::TooManyCodes { wait, rate: api.limits.rules.codes_of_phone });
+        }
+        Err(error) => {
+            // It may be stored, and would be one of the phone's.
+            if let Err(error) = api.codes.void(new.phone, new.challenge).await {
+                tracing::warn!(%error, "code that was not sent may count until it ends");
+            }
+            return Err(error.into());
+        }
     }
     if api.outbox.is_answer() {
         return Ok(());
@@ -172,11 +194,13 @@ pub(super) fn new_code() -> Result<String, ApiError> {
     Err(ApiError::Internal)
 }
 
-/// Turns a code into a token.
+/// Turns a code into a token. After `outcome_unknown` the code may be used up.
 #[utoipa::path(post, path = "/api/login", tag = "login", request_body = LoginRequest,
     responses(
         (status = 200, body = LoggedIn),
         (status = 401, description = "wrong_code", body = ProblemView),
+        (status = 504, description = "outcome_unknown: send it again; if the code is wrong then, \
+            ask for a new one", body = ProblemView),
     ))]
 async fn login(
     State(api): State<ApiState>,
@@ -195,7 +219,7 @@ async fn login(
         ApiError::Internal
     })?;
     // Last, so that a login that fails before keeps its code.
-    if !api.codes.use_up(attempt).await? {
+    if !api.codes.use_up(attempt).await.map_err(in_doubt)? {
         return Err(ApiError::WrongCode);
     }
     let user = UserView::new(user, &phone, role);
@@ -205,18 +229,32 @@ async fn login(
 /// Ends all tokens of the user that were issued so far, on every replica within a second. A token
 /// that was revoked already ends nothing and is answered the same.
 #[utoipa::path(post, path = "/api/logout", tag = "login", security(("bearer" = [])),
-    responses((status = 204)))]
+    responses(
+        (status = 204),
+        (status = 504, description = "outcome_unknown: send it again", body = ProblemView),
+    ))]
 async fn logout(
     State(api): State<ApiState>,
     headers: HeaderMap,
     _: NoBody,
 ) -> Result<Response, ApiError> {
     match identity(&headers, &api) {
-        Ok(Identity { user, .. }) => api.revocation.revoke(user).await?,
+        Ok(Identity { user, .. }) => api.revocation.revoke(user).await.map_err(in_doubt)?,
         Err(ApiError::BadToken(BadToken::Revoked)) => {}
         Err(error) => return Err(error),
     }
     Ok(no_content())
+}
+
+/// What a failed change is answered with: without an answer it may have been carried out.
+fn in_doubt(error: StoreError) -> ApiError {
+    match error {
+        StoreError::TimedOut { .. } | StoreError::Unavailable { .. } => {
+            tracing::warn!(%error, "no answer to a change; answered 504");
+            ApiError::CallUnknown
+        }
+        error => error.into(),
+    }
 }
 
 /// The user of the token.

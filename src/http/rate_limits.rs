@@ -96,16 +96,37 @@ impl FromRequestParts<ApiState> for LoginCodeRateLimit {
 }
 
 impl RateLimits {
-    /// Counts a purchase; asks for both counts in one round trip.
+    /// Counts a purchase; asks for both counts in one round trip. What one limit refuses does not
+    /// count against the other: users who share an address must not use up each other's.
     pub(super) async fn order(&self, user: UserId, asking: &Parts) -> Result<(), ApiError> {
-        let LimitRules { orders_of_user, orders_of_address, .. } = &self.rules;
-        let by_user = async {
-            let Some(rate) = *orders_of_user else { return Ok(None) };
-            self.counts.take(&format!("orders:user:{user}"), rate).await
+        let LimitRules { orders_of_user, orders_of_address, .. } = self.rules;
+        let user = orders_of_user.map(|rate| (format!("orders:user:{user}"), rate));
+        let address = orders_of_address.and_then(|rate| {
+            let address = self.address(asking)?;
+            Some((of_address("orders", address), rate))
+        });
+        let (by_user, by_address) =
+            tokio::join!(self.take(user.as_ref()), self.take(address.as_ref()));
+        let (by_user, by_address) = (by_user?, by_address?);
+        let counted = match (by_user, by_address) {
+            (Some(_), None) => address,
+            (None, Some(_)) => user,
+            _ => None,
         };
-        let by_address = self.by_address("orders", *orders_of_address, asking);
-        let (by_user, by_address) = tokio::join!(by_user, by_address);
-        refuse(by_user?.max(by_address?))
+        if let Some((name, rate)) = counted
+            && let Err(error) = self.counts.give_back(&name, rate).await
+        {
+            tracing::warn!(%error, "refused purchase stays counted");
+        }
+        refuse(by_user.max(by_address))
+    }
+
+    /// Counts one more, where there is such a limit.
+    async fn take(&self, count: Option<&(String, Rate)>) -> Result<Option<Duration>, StoreError> {
+        match count {
+            Some((name, rate)) => self.counts.take(name, *rate).await,
+            None => Ok(None),
+        }
     }
 
     /// Counts a login code of that phone. One address gets half of a phone's codes, so that it
@@ -162,12 +183,14 @@ impl RateLimits {
         let is_trusted =
             |address: &IpAddr| self.rules.trusted_proxies.iter().any(|one| one.contains(address));
         let mut client = peer.ip().to_canonical();
-        let said = asking.headers.get_all("x-forwarded-for").iter();
-        let said: Vec<_> = said.filter_map(|line| line.to_str().ok()).collect();
-        let mut hops = said.iter().rev().flat_map(|line| line.rsplit(',')).map(str::trim);
+        let said = asking.headers.get_all("x-forwarded-for").iter().rev();
+        let mut hops = said.flat_map(|line| line.to_str().unwrap_or_default().rsplit(','));
         while is_trusted(&client) {
-            // A text that is no address ends the search; the proxy's own address counts.
-            let Some(hop) = hops.next().and_then(|hop| hop.parse::<IpAddr>().ok()) else { break };
+            // What is no address ends the search, also a line that is no text; the proxy's own
+            // address counts.
+            let Some(hop) = hops.next().and_then(|hop| hop.trim().parse::<IpAddr>().ok()) else {
+                break;
+            };
             client = hop.to_canonical();
         }
         Some(client)

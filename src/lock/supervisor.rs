@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use crate::store::{StoreError, Transaction};
+use crate::store::{ConnectionIdentity, StoreError, Transaction};
 
 /// The longest single sleep: a process that is frozen while it sleeps notices the time this late.
 const MAX_SLEEP: Duration = Duration::from_millis(25);
@@ -45,8 +45,9 @@ impl LockSupervisor {
         let since = Instant::now();
         let transaction = match guard.take_transaction() {
             Some(lent) => {
-                let connection_id = lent.connection_id();
-                let transaction = Transaction::from_lent(lent.into_connection(), connection_id);
+                let (id, server) = (lent.connection_id(), lent.server_identity().to_owned());
+                let connection = ConnectionIdentity { id, server };
+                let transaction = Transaction::from_lent(lent.into_connection(), connection);
                 Some(TransactionKeepAlive::new(transaction, lease).await?)
             }
             None => None,

@@ -42,7 +42,7 @@ impl OrderSettlement {
                     // Recorded or not: once that COMMIT cannot arrive, it can be recorded again.
                     in_doubt = true;
                     let tables = self.orders.tables;
-                    if resolve_status(&self.pool, tables, connection, order.id).await.is_none() {
+                    if resolve_status(&self.pool, tables, &connection, order.id).await.is_none() {
                         break;
                     }
                 }

@@ -24,8 +24,8 @@ use super::{InjectedBug, LockOrder, OnLost, Parts, SaleConfig, Scope, Writer};
 use crate::domain::{OrderId, VoucherId};
 use crate::failpoint::{self, reach};
 use crate::store::{
-    CommitError, Duplicate, Health, NewOrder, OrderIds, Orders, Resolution, StoreError,
-    Transaction, resolve,
+    CommitError, ConnectionIdentity, Duplicate, Health, NewOrder, OrderIds, Orders, Resolution,
+    StoreError, Transaction, resolve,
 };
 use crate::telemetry::{DurationMetric, record_duration, traces};
 
@@ -205,8 +205,9 @@ impl CriticalSection {
     ) -> Result<(Transaction, Guard), AttemptError> {
         let mut guard = self.lock(attempt).await?;
         let lent = guard.take_transaction().ok_or(Refusal::Defect)?;
-        let connection_id = lent.connection_id();
-        Ok((Transaction::from_lent(lent.into_connection(), connection_id), guard))
+        let (id, server) = (lent.connection_id(), lent.server_identity().to_owned());
+        let connection = ConnectionIdentity { id, server };
+        Ok((Transaction::from_lent(lent.into_connection(), connection), guard))
     }
 
     /// The signal that the purchase checks, unless it ignores losses.
@@ -220,20 +221,19 @@ impl CriticalSection {
         committed: Result<(), CommitError>,
         new_order: &NewOrder,
     ) -> Result<(), AttemptError> {
-        let connection_id = match committed {
+        let connection = match committed {
             Ok(()) => {
                 reach(failpoint::COMMITTED);
                 return Ok(());
             }
             Err(CommitError::Refused(error)) => return Err(error.into()),
-            Err(CommitError::Unknown(connection_id)) => connection_id,
+            Err(CommitError::Unknown(connection)) => connection,
         };
         reach(failpoint::COMMIT_IN_DOUBT);
         if self.hooks.has_bug(InjectedBug::RetryWithFreshId) {
             return Err(StoreError::Conflict.into());
         }
-        match resolve(&self.pool, self.orders.tables.lock_order, connection_id, &[new_order.id])
-            .await
+        match resolve(&self.pool, self.orders.tables.lock_order, &connection, &[new_order.id]).await
         {
             Resolution::Committed => Ok(()),
             Resolution::Absent => Err(Refusal::Unavailable("database").into()),

@@ -177,7 +177,7 @@ impl DianpingSale {
             Ok(()) => Ok(order),
             Err(CommitError::Refused(error)) => Err(error.into()),
             Err(CommitError::Unknown(connection)) => {
-                match self.orders.resolve(connection, order).await {
+                match self.orders.resolve(&connection, order).await {
                     Resolution::Committed => Ok(order),
                     Resolution::Absent => Err(Refusal::Unavailable("database").into()),
                     Resolution::Unknown => Err(TryError::Unknown(order)),

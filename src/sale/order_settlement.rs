@@ -230,7 +230,7 @@ impl OrderSettlement {
                 Err(SettleError::Failed(error)) => return Err(error.into()),
                 Err(SettleError::Unknown(connection)) => {
                     let tables = self.orders.tables;
-                    match resolve_status(&self.pool, tables, connection, order.id).await {
+                    match resolve_status(&self.pool, tables, &connection, order.id).await {
                         Some(status) if status == wanted.to => return Ok(as_wanted()),
                         Some(OrderStatus::Unpaid) => {
                             return Err(Refusal::Unavailable("database").into());

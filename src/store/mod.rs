@@ -58,7 +58,7 @@ pub use resolve::{Resolution, resolve, resolve_status};
 pub use revocations::{Revocation, RevocationTable};
 pub use rights::{RedisRights, RedisUse};
 pub use run_records::{EarlierRun, RunRecord, RunRecords};
-pub use session::{CommitError, OpenedTransaction, Session, Transaction};
+pub use session::{CommitError, ConnectionIdentity, OpenedTransaction, Session, Transaction};
 pub use settlement::{SettleError, Settlement};
 pub use stream::{
     Admission, AdmissionRequest, EntryEnd, Progress, QueueOpening, QueuePlace, QueuedOrder,

@@ -3,7 +3,8 @@
 //! The old connection is killed first, so that a COMMIT still on its way can no longer arrive.
 //! Then the order is read by its primary key *with a lock*: such a read waits for a transaction
 //! that is just ending, and so cannot see "not yet there". (If the server was restarted meanwhile,
-//! the number may belong to another connection of ours; its transaction then fails cleanly.)
+//! the number may belong to another connection of ours; its transaction then fails cleanly. On
+//! another server, after a failover, nothing is killed.)
 
 use std::time::Duration;
 
@@ -12,14 +13,15 @@ use sqlx::{AssertSqlSafe, MySqlPool, Row};
 use tokio::time::{Instant, sleep};
 
 use super::primary::TAKES_WRITES;
-use super::{SaleTables, Session, StoreError};
+use super::session::SERVER_IDENTITY;
+use super::{ConnectionIdentity, SaleTables, Session, StoreError};
 use crate::domain::{OrderId, OrderStatus};
 
 /// How long to continue asking. The caller waits for as long, and the lock is not released; a lease
 /// that is shorter than this ends meanwhile, and then only the database's guards are left.
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(30);
 /// `KILL` of a connection that has ended already, and of one that is another account's: after a
-/// failover its number may belong to that.
+/// restart its number may belong to that.
 const NOT_THERE: [&str; 2] = ["1094", "1095"];
 /// A row if that connection is a semi-synchronous primary's that waits for a replica.
 const WAITS_FOR_REPLICA: &str = "SELECT 1 FROM information_schema.PROCESSLIST \
@@ -41,12 +43,12 @@ pub enum Resolution {
 pub async fn resolve(
     pool: &MySqlPool,
     lock_order: &'static str,
-    connection_id: u64,
+    connection: &ConnectionIdentity,
     orders: &[OrderId],
 ) -> Resolution {
     let mut patience = Patience::of(orders);
     while patience.lasts().await {
-        match look(pool, lock_order, connection_id, orders).await {
+        match look(pool, lock_order, connection, orders).await {
             Ok(true) => return Resolution::Committed,
             Ok(false) => return Resolution::Absent,
             Err(error) => tracing::debug!(%error, ?orders, "the outcome is still unknown"),
@@ -60,13 +62,13 @@ pub async fn resolve(
 pub async fn resolve_status(
     pool: &MySqlPool,
     tables: &SaleTables,
-    connection_id: u64,
+    connection: &ConnectionIdentity,
     order: OrderId,
 ) -> Option<OrderStatus> {
     let orders = [order];
     let mut patience = Patience::of(&orders);
     while patience.lasts().await {
-        match look_at_status(pool, tables, connection_id, order).await {
+        match look_at_status(pool, tables, connection, order).await {
             Ok(status) => return Some(status),
             Err(error) => tracing::debug!(%error, %order, "the outcome is still unknown"),
         }
@@ -101,10 +103,10 @@ impl<'a> Patience<'a> {
 async fn look_at_status(
     pool: &MySqlPool,
     tables: &SaleTables,
-    connection_id: u64,
+    connection: &ConnectionIdentity,
     order: OrderId,
 ) -> Result<OrderStatus, StoreError> {
-    let mut session = kill(pool, connection_id).await?;
+    let mut session = kill(pool, connection).await?;
     let row = session.fetch_one(sqlx::query(tables.lock_status).bind(order.0)).await?;
     status_of(&row)
 }
@@ -116,8 +118,12 @@ pub(super) fn status_of(row: &MySqlRow) -> Result<OrderStatus, StoreError> {
 }
 
 /// Ends that connection, and gives another one to look with. A COMMIT that waits for its replica is
-/// left alone: killed, it would be there without the replica, and be lost with its server.
-pub(super) async fn kill(pool: &MySqlPool, connection_id: u64) -> Result<Session, StoreError> {
+/// left alone: killed, it would be there without the replica, and be lost with its server. So is
+/// the connection that has the number at another server.
+pub(super) async fn kill(
+    pool: &MySqlPool,
+    connection: &ConnectionIdentity,
+) -> Result<Session, StoreError> {
     let mut session = Session::open(pool).await?;
     // A primary that was demoted since lacks what its successor has.
     let writable = session.fetch_one(sqlx::query(TAKES_WRITES)).await?;
@@ -125,12 +131,16 @@ pub(super) async fn kill(pool: &MySqlPool, connection_id: u64) -> Result<Session
         session.discard();
         return Err(StoreError::TimedOut { server: "database" });
     }
-    let waits = sqlx::query(WAITS_FOR_REPLICA).bind(connection_id);
+    let server = session.fetch_one(sqlx::query(SERVER_IDENTITY)).await?;
+    if server.try_get::<String, _>(0)? != connection.server {
+        return Ok(session);
+    }
+    let waits = sqlx::query(WAITS_FOR_REPLICA).bind(connection.id);
     if session.fetch_optional(waits).await?.is_some() {
         return Err(StoreError::TimedOut { server: "database" });
     }
     // KILL takes no parameter; a number is safe to print.
-    let kill = format!("KILL {connection_id}");
+    let kill = format!("KILL {}", connection.id);
     match session.execute(sqlx::query(AssertSqlSafe(kill))).await {
         Ok(_) => {}
         Err(StoreError::Unexpected(text)) if NOT_THERE.iter().any(|it| text.starts_with(it)) => {}
@@ -142,10 +152,10 @@ pub(super) async fn kill(pool: &MySqlPool, connection_id: u64) -> Result<Session
 async fn look(
     pool: &MySqlPool,
     lock_order: &'static str,
-    connection_id: u64,
+    connection: &ConnectionIdentity,
     orders: &[OrderId],
 ) -> Result<bool, StoreError> {
-    let mut session = kill(pool, connection_id).await?;
+    let mut session = kill(pool, connection).await?;
     let Some((first, others)) = orders.split_first() else { return Ok(false) };
     let row = session.fetch_optional(sqlx::query(lock_order).bind(first.0)).await?;
     for order in others {

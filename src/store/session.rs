@@ -24,8 +24,11 @@ type Statement<'q> = Query<'q, MySql, MySqlArguments>;
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// How many stale connections `Transaction::open` passes over: more than any pool holds.
 const MAX_STALE_CONNECTIONS: usize = 1024;
-/// Begins a transaction, and returns the id of its connection.
-const BEGIN: &str = "START TRANSACTION; SELECT CONNECTION_ID()";
+/// Begins a transaction, and returns the identity of its connection.
+const BEGIN: &str = "START TRANSACTION; \
+     SELECT CONNECTION_ID(), CONCAT_WS('/', @@hostname, @@port, @@server_id)";
+/// Reads what [`BEGIN`] returns of the server.
+pub(super) const SERVER_IDENTITY: &str = "SELECT CONCAT_WS('/', @@hostname, @@port, @@server_id)";
 
 /// A borrowed connection outside a transaction.
 pub struct Session {
@@ -136,11 +139,27 @@ impl Drop for Session {
     }
 }
 
+/// What a connection is killed by.
+#[derive(Debug, Clone)]
+pub struct ConnectionIdentity {
+    /// The server's number of the connection.
+    pub id: u64,
+    /// Its server, as `SERVER_IDENTITY` names it: after a failover the number means another
+    /// connection.
+    pub server: String,
+}
+
+impl ConnectionIdentity {
+    /// The answer to `BEGIN`.
+    fn of(row: &MySqlRow) -> Option<Self> {
+        Some(Self { id: row.try_get(0).ok()?, server: row.try_get(1).ok()? })
+    }
+}
+
 /// An open transaction. Dropping it closes the connection, so the server rolls it back.
 pub struct Transaction {
     session: Session,
-    /// The server's number of the connection, to KILL it by.
-    connection_id: u64,
+    connection: Box<ConnectionIdentity>,
 }
 
 /// An open transaction, and whether its first statements failed: then it has to be rolled back.
@@ -150,8 +169,8 @@ pub type OpenedTransaction = (Transaction, Result<(), StoreError>);
 pub enum CommitError {
     /// The server said no: nothing was written.
     Refused(StoreError),
-    /// The answer was lost, and the outcome is not known. The connection is closed; this is its id.
-    Unknown(u64),
+    /// The answer was lost, and the outcome is not known. The connection is closed; this was it.
+    Unknown(Box<ConnectionIdentity>),
 }
 
 impl Transaction {
@@ -174,10 +193,9 @@ impl Transaction {
             let mut session = Session::open(pool).await?;
             let (rows, outcome) = session.raw_up_to_error(AssertSqlSafe(sql.clone())).await;
             session.clean = false;
-            let id = rows.first().and_then(|row| row.try_get::<u64, _>(0).ok());
-            match (id, outcome) {
-                (Some(connection_id), outcome) => {
-                    let transaction = Self { session, connection_id };
+            match (rows.first().and_then(ConnectionIdentity::of), outcome) {
+                (Some(connection), outcome) => {
+                    let transaction = Self { session, connection: Box::new(connection) };
                     return Ok((transaction, outcome));
                 }
                 (None, Err(StoreError::Unavailable { reason, .. })) => {
@@ -191,11 +209,11 @@ impl Transaction {
     }
 
     /// A transaction that was opened elsewhere, on a connection of another pool, which it goes back
-    /// to. `connection_id` is the server's number of that connection.
-    pub fn from_lent(connection: PoolConnection<MySql>, connection_id: u64) -> Self {
+    /// to.
+    pub fn from_lent(lent: PoolConnection<MySql>, connection: ConnectionIdentity) -> Self {
         let session =
-            Session { connection: Some(connection), clean: false, leaks_open_transaction: false };
-        Self { session, connection_id }
+            Session { connection: Some(lent), clean: false, leaks_open_transaction: false };
+        Self { session, connection: Box::new(connection) }
     }
 
     /// For the laboratory: dropped half way its connection goes back to the pool as it is.
@@ -262,7 +280,7 @@ impl Transaction {
             Err(error) => {
                 tracing::warn!(%error, "answer to COMMIT lost; outcome to be resolved");
                 self.session.discard();
-                Err(CommitError::Unknown(self.connection_id))
+                Err(CommitError::Unknown(self.connection))
             }
         }
     }
@@ -271,7 +289,7 @@ impl Transaction {
     /// otherwise continue to wait for the locked row.
     pub async fn kill_connection(mut self, pool: &MySqlPool) {
         self.session.discard();
-        if let Err(error) = kill(pool, self.connection_id).await {
+        if let Err(error) = kill(pool, &self.connection).await {
             tracing::debug!(%error, "connection not killed; its transaction ends by itself");
         }
     }

@@ -14,7 +14,7 @@ use sqlx::{AssertSqlSafe, Row};
 use time::OffsetDateTime;
 
 use super::vouchers::naive;
-use super::{CommitError, Orders, Session, StoreError, Transaction};
+use super::{CommitError, ConnectionIdentity, Orders, Session, StoreError, Transaction};
 use crate::domain::{CancelledBy, IdempotencyKeyHash, Order, OrderId, OrderStatus, VoucherId};
 
 /// The most orders that one transaction times out: it has their rows, and the stock's, for so long.
@@ -41,8 +41,8 @@ pub enum SettleError {
     Superseded,
     /// Nothing was written.
     Failed(StoreError),
-    /// The answer to COMMIT is lost; this is the server's number of the connection.
-    Unknown(u64),
+    /// The answer to COMMIT on this connection is lost.
+    Unknown(Box<ConnectionIdentity>),
 }
 
 impl From<StoreError> for SettleError {
@@ -58,7 +58,7 @@ impl From<CommitError> for SettleError {
     fn from(error: CommitError) -> Self {
         match error {
             CommitError::Refused(error) => Self::Failed(error),
-            CommitError::Unknown(connection_id) => Self::Unknown(connection_id),
+            CommitError::Unknown(connection) => Self::Unknown(connection),
         }
     }
 }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use seckill::domain::{OrderId, Role};
-use seckill::store::{DatabaseOptions, Resolution, SaleTables, database, resolve};
+use seckill::store::{
+    ConnectionIdentity, DatabaseOptions, Resolution, SaleTables, database, resolve,
+};
 use sqlx::{Connection, Executor, MySqlConnection};
 use testbed::{Action, Command, Proxy, Rule, Times};
 use tokio::task::JoinHandle;
@@ -248,6 +250,8 @@ async fn a_transaction_that_is_still_ending_is_waited_for_however_long_that_take
         silence: None,
     };
     let pool = database(&options).await.expect("a pool");
+    let server = "SELECT CONCAT_WS('/', @@hostname, @@port, @@server_id)";
+    let server: String = sqlx::query_scalar(server).fetch_one(&pool).await.expect("an identity");
     for (order, end, outcome) in
         [(1, "COMMIT", Resolution::Committed), (2, "ROLLBACK", Resolution::Absent)]
     {
@@ -257,9 +261,9 @@ async fn a_transaction_that_is_still_ending_is_waited_for_however_long_that_take
                       VALUES (?, ?, 1, 1, UTC_TIMESTAMP(3))";
         let insert = sqlx::query(insert).bind(order).bind(order);
         insert.execute(&mut ending).await.expect("a row");
-        let pool = pool.clone();
+        let (pool, gone) = (pool.clone(), ConnectionIdentity { id: GONE, server: server.clone() });
         let looking = tokio::spawn(async move {
-            resolve(&pool, SaleTables::GUARDED.lock_order, GONE, &[OrderId(order)]).await
+            resolve(&pool, SaleTables::GUARDED.lock_order, &gone, &[OrderId(order)]).await
         });
         // Longer than one wait for the row: also a look that times out has found out nothing.
         tokio::time::sleep(ROW_WAIT + Duration::from_millis(500)).await;
@@ -267,6 +271,21 @@ async fn a_transaction_that_is_still_ending_is_waited_for_however_long_that_take
         ending.execute(end).await.expect(end);
         assert_eq!(looking.await.expect("a resolution"), outcome);
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_failover_the_connection_with_the_lost_ones_number_is_not_killed() {
+    let table = Table::lay().await;
+    let url = table.database_url.clone();
+    let options = DatabaseOptions { url, pool_size: 2, naive: false, silence: None };
+    let pool = database(&options).await.expect("a pool");
+    let mut other = MySqlConnection::connect(&table.database_url).await.expect("a session");
+    let id = sqlx::query_scalar("SELECT CAST(CONNECTION_ID() AS UNSIGNED)");
+    let id: u64 = id.fetch_one(&mut other).await.expect("its number");
+    let lost = ConnectionIdentity { id, server: "the-old-primary/3306/1".to_owned() };
+    let found = resolve(&pool, SaleTables::GUARDED.lock_order, &lost, &[OrderId(1)]).await;
+    assert_eq!(found, Resolution::Absent);
+    other.execute("SELECT 1").await.expect("it lives");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -131,6 +131,44 @@ async fn a_trusted_proxy_sets_the_address_and_its_client_cannot_add_to_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_line_of_addresses_that_is_no_text_ends_the_search_for_the_clients() {
+    let flags = ["--limit-orders-address", "2", "--trusted-proxies", "127.0.0.0/8,192.0.2.1"];
+    let service = Service::start(&flags).await;
+    let voucher = service.voucher(1000).await;
+    let url = format!("{}/api/vouchers/{voucher}/orders", service.url);
+    let mut refused = 0;
+    for user in 1..=4 {
+        let lines = ["198.51.100.7".as_bytes(), b"\xff, 192.0.2.1"];
+        let mut request = client().post(&url).bearer_auth(token(user, Role::Buyer));
+        for line in lines {
+            request = request.header("x-forwarded-for", line);
+        }
+        let answer = Answer::of(request.send().await.expect("an answer")).await;
+        refused += u32::from(is_refused(&answer));
+    }
+    assert_eq!(refused, 2, "they count for the proxy");
+    for user in [11, 12] {
+        buy(&service.url, &voucher, user, Some("198.51.100.7")).await.expect(201);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_one_limit_refuses_does_not_count_against_the_other() {
+    let flags = ["--limit-orders-user", "2", "--limit-orders-address", "20"];
+    let service = Service::start(&flags).await;
+    let voucher = service.voucher(1000).await;
+    let mut refused = 0;
+    for _ in 0..60 {
+        refused += u32::from(is_refused(&service.buy(&voucher, 1).await));
+    }
+    assert!(refused >= 55, "{refused} of 60 were refused");
+    // Of the same address.
+    for user in 2..=10 {
+        service.buy(&voucher, user).await.expect(201);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn login_codes_of_an_address_are_limited_over_all_its_phones() {
     let flags = ["--limit-codes-address", "6"];
     let service = Service::start(&flags).await;

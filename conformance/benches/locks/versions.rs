@@ -3,7 +3,7 @@
 use conformance::{Servers, StartedServers, ZOOKEEPER_SYNC};
 use loadtest_measure::database_settings::DatabaseSettings;
 use loadtest_measure::error::Result;
-use loadtest_measure::machine::zookeeper_version;
+use loadtest_measure::machine::{version_of, zookeeper_version};
 use loadtest_measure::server_settings::ServerSettings;
 use serde::Serialize;
 use testbed::{Database, Redis, ZooKeeper};
@@ -20,15 +20,20 @@ pub(crate) struct Versions {
     redis: Option<String>,
     database: Option<String>,
     zookeeper: Option<String>,
+    etcd: Option<String>,
     redisson: Option<&'static str>,
 }
 
 impl Versions {
     /// Those of the servers that run, and Redisson's if it has been measured.
     pub(crate) async fn read(servers: &Servers, with_redisson: bool) -> Self {
-        let StartedServers { redis, database, zookeeper } = servers.started();
+        let StartedServers { redis, database, zookeeper, etcd } = servers.started();
         let database = match database {
             Some(database) => Some(database_says(database).await),
+            None => None,
+        };
+        let etcd = match etcd {
+            Some(etcd) => Some(version_of(etcd.pid(), "etcd", "--version").await),
             None => None,
         };
         Self {
@@ -36,6 +41,7 @@ impl Versions {
             redis: redis.map(redis_says).map(or_unknown),
             database: database.map(or_unknown),
             zookeeper: zookeeper.map(zookeeper_says).map(or_unknown),
+            etcd,
             redisson: redisson().filter(|_| with_redisson),
         }
     }
@@ -47,6 +53,7 @@ impl Versions {
             ("Redisson", self.redisson),
             ("the database", self.database.as_deref()),
             ("ZooKeeper", self.zookeeper.as_deref()),
+            ("etcd", self.etcd.as_deref()),
         ];
         let told = peers.into_iter().filter_map(|(name, told)| Some((name, told?)));
         told.fold(format!("distlock {}", self.distlock), |text, (name, told)| {

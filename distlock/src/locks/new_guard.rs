@@ -51,6 +51,7 @@ impl Locks {
             key_guard,
             ownership,
             idempotent: self.guarantees.idempotent == Support::Yes,
+            has_renewable_lease: self.locker.has_renewable_lease(),
             metrics: self.metrics.clone(),
             since,
             span: None,

@@ -5,7 +5,7 @@ use sqlx::mysql::MySqlRow;
 use tokio::time::Instant;
 
 use super::MySqlServer;
-use super::pinned::ConnectionIdentity;
+use super::pinned::{ConnectionIdentity, SERVER_IDENTITY_SQL};
 use super::session::{MySqlSession, StatementError};
 use crate::inspector::{CursorPosition, ListCursor};
 use crate::{LockError, LockHolder, LockName, Release, RemainingLease};
@@ -54,9 +54,18 @@ pub(crate) async fn connection_holder(
 }
 
 impl MySqlServer {
-    /// Ends the connection with that number, which was just seen to hold a lock.
-    pub(crate) async fn kill_holder(&self, id: u64) -> Result<bool, LockError> {
-        let victim = ConnectionIdentity { id, told: Instant::now() };
-        Ok(self.kill(victim).await? == Release::Released)
+    /// The identity of the server that the pool leads to now.
+    pub(crate) async fn read_identity(&self) -> Result<String, LockError> {
+        let mut session = MySqlSession::open(self.pool()).await?;
+        let rows = session.raw(&format!("SELECT {SERVER_IDENTITY_SQL}")).await?;
+        let row = rows.first().ok_or(StatementError::from(sqlx::Error::RowNotFound))?;
+        Ok(row.try_get(0).map_err(StatementError::from)?)
+    }
+
+    /// Ends the connection with that number, which was seen to hold a lock after that server's
+    /// identity was read.
+    pub(crate) async fn kill_holder(&self, id: u64, server: String) -> Result<bool, LockError> {
+        let victim = ConnectionIdentity { id, server, told: Instant::now() };
+        Ok(self.kill(&victim).await? == Release::Released)
     }
 }

@@ -30,7 +30,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::mysql::named_inspector::NamedInspector;
 use crate::mysql::named_session::{HeldSession, beat, is_still_held};
-use crate::mysql::pinned::{PinnedConnection, SLICE_S};
+use crate::mysql::pinned::{PinnedConnection, SERVER_IDENTITY_SQL, SLICE_S};
 use crate::mysql::session::{CALL_TIMEOUT, MySqlSession, Retries, StatementError};
 use crate::mysql::{MySqlServer, literal};
 use crate::{
@@ -124,7 +124,8 @@ impl NamedAcquisition {
         let limit = format!("SET SESSION wait_timeout = {lease_s}; ");
         let limit = if self.variant.times_out { &limit } else { "" };
         let sql = format!(
-            "SELECT CONNECTION_ID(), CAST(@@SESSION.wait_timeout AS UNSIGNED); \
+            "SELECT CONNECTION_ID(), CAST(@@SESSION.wait_timeout AS UNSIGNED), \
+             {SERVER_IDENTITY_SQL}; \
              {limit}SELECT GET_LOCK({}, 0)",
             self.hashed
         );
@@ -135,7 +136,7 @@ impl NamedAcquisition {
         let sent = Instant::now();
         let rows = pinned.raw(&sql).await?;
         if let [who, got] = rows.as_slice() {
-            pinned.is_number(who.try_get(0)?);
+            pinned.set_identity(who.try_get(0)?, who.try_get(2)?);
             let idle_s: u64 = who.try_get(1)?;
             self.idle_s.get_or_insert(idle_s);
             return Ok(is_granted(got.try_get(0)?)?.then(|| self.hold(sent)).flatten());
@@ -322,7 +323,7 @@ impl Hold for NamedHold {
         if let Some(release) = self.release_on_it().await {
             return Ok(release);
         }
-        match self.session.identity {
+        match &self.session.identity {
             Some(identity) if !self.is_over => {
                 let release = self.server.kill(identity).await?;
                 self.is_over = true;

@@ -68,9 +68,10 @@ impl LockInspector for NamedInspector {
     }
 
     async fn force_release(&self, name: &LockName, id: &str) -> Result<bool, LockError> {
+        let server = self.server.read_identity().await?;
         let holds = self.read(name).await?.state.holders().iter().any(|holder| holder.id == id);
         match id.parse() {
-            Ok(id) if holds => self.server.kill_holder(id).await,
+            Ok(id) if holds => self.server.kill_holder(id, server).await,
             _ => Ok(false),
         }
     }

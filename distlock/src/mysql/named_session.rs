@@ -59,7 +59,7 @@ impl Renewer for HeldSession {
 impl HeldSession {
     pub(crate) fn new(pinned: PinnedConnection, hashed: String) -> Self {
         Self {
-            identity: pinned.identity(),
+            identity: pinned.identity().cloned(),
             pinned: Mutex::new(Some(pinned)),
             hashed,
             ending: CancellationToken::new(),

@@ -21,6 +21,9 @@ use crate::{LockError, Release};
 pub(crate) const SLICE_S: u64 = 1;
 /// No connection has that number any more.
 const NO_SUCH_THREAD_ERROR: u16 = 1094;
+/// An expression that tells one server from another, in `MySQL` and `MariaDB`. A pool that follows
+/// a failover leads to another server, where numbers of connections mean other connections.
+pub(crate) const SERVER_IDENTITY_SQL: &str = "CONCAT_WS('/', @@hostname, @@port, @@server_id)";
 
 pub(crate) struct PinnedConnection {
     session: MySqlSession,
@@ -29,10 +32,12 @@ pub(crate) struct PinnedConnection {
 }
 
 /// By what a connection is killed.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct ConnectionIdentity {
     /// The server's number of it.
     pub(crate) id: u64,
+    /// The server, as [`SERVER_IDENTITY_SQL`] names it.
+    pub(crate) server: String,
     /// When the server gave the number. After a restart of the server, the number may belong to
     /// another connection.
     pub(crate) told: Instant,
@@ -65,13 +70,13 @@ impl PinnedConnection {
         self.session.raw_within(sql, Duration::from_secs(SLICE_S) + CALL_TIMEOUT).await
     }
 
-    /// The server has sent its number of this connection.
-    pub(crate) fn is_number(&mut self, id: u64) {
-        self.identity = Some(ConnectionIdentity { id, told: Instant::now() });
+    /// The server has sent its number of this connection, and its own identity.
+    pub(crate) fn set_identity(&mut self, id: u64, server: String) {
+        self.identity = Some(ConnectionIdentity { id, server, told: Instant::now() });
     }
 
-    pub(crate) fn identity(&self) -> Option<ConnectionIdentity> {
-        self.identity
+    pub(crate) fn identity(&self) -> Option<&ConnectionIdentity> {
+        self.identity.as_ref()
     }
 
     /// Undoes its state and pools it; the rows are the statements'. If that fails it is closed.
@@ -83,13 +88,13 @@ impl PinnedConnection {
 
     /// Leaves nothing behind, whatever state it is in.
     pub(crate) async fn abandon(self, sql: &str) -> Result<(), LockError> {
-        let (server, identity) = (self.server.clone(), self.identity);
+        let (server, identity) = (self.server.clone(), self.identity.clone());
         if !self.session.is_in_doubt() && self.end(sql).await.is_ok() {
             return Ok(());
         }
         // It is closed by now, which has made room in the pool.
         match identity {
-            Some(identity) => server.kill(identity).await.map(|_| ()),
+            Some(identity) => server.kill(&identity).await.map(|_| ()),
             // Nothing that waits was ever sent on it.
             None => Ok(()),
         }
@@ -102,10 +107,10 @@ impl PinnedConnection {
 }
 
 impl MySqlServer {
-    /// Ends an unused connection, and with it what it held. Returns whether that was still held. At
-    /// most two at a time, on connections outside of the pool, which may be empty. Each takes at
-    /// most 5 s.
-    pub(crate) async fn kill(&self, victim: ConnectionIdentity) -> Result<Release, LockError> {
+    /// Ends an unused connection, and with it what it held. Returns whether that was still held;
+    /// what another server than the present one held is gone. At most two at a time, on connections
+    /// outside of the pool, which may be empty. Each takes at most 5 s.
+    pub(crate) async fn kill(&self, victim: &ConnectionIdentity) -> Result<Release, LockError> {
         let killing = async {
             let _turn = self.shared.killers.acquire().await;
             self.kill_now(victim).await
@@ -116,13 +121,17 @@ impl MySqlServer {
         }
     }
 
-    async fn kill_now(&self, victim: ConnectionIdentity) -> Result<Release, StatementError> {
+    async fn kill_now(&self, victim: &ConnectionIdentity) -> Result<Release, StatementError> {
         let mut connection = self.pool().connect_options().connect().await?;
-        let status = sqlx::raw_sql("SHOW GLOBAL STATUS LIKE 'Uptime'");
-        let uptime_s = status.fetch_one(&mut connection).await?.try_get::<String, _>(1)?;
-        let outlived =
+        let sql = format!("SELECT {SERVER_IDENTITY_SQL}; SHOW GLOBAL STATUS LIKE 'Uptime'");
+        let rows = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(&mut connection).await?;
+        let [server, status] = rows.as_slice() else {
+            return Err(StatementError::Answer { number: 0, text: "no identity".into() });
+        };
+        let uptime_s = status.try_get::<String, _>(1)?;
+        let is_restarted =
             uptime_s.parse().is_ok_and(|up_s: u64| up_s < victim.told.elapsed().as_secs());
-        let outcome = if outlived {
+        let outcome = if is_restarted || server.try_get::<String, _>(0)? != victim.server {
             Ok(Release::Gone)
         } else {
             let kill = format!("KILL {}", victim.id);

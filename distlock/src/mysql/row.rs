@@ -35,7 +35,7 @@ use sqlx::Row;
 use sqlx::mysql::MySqlRow;
 use tokio::time::{Instant, sleep};
 
-use crate::mysql::pinned::{ConnectionIdentity, PinnedConnection, SLICE_S};
+use crate::mysql::pinned::{ConnectionIdentity, PinnedConnection, SERVER_IDENTITY_SQL, SLICE_S};
 use crate::mysql::reaper::ReapedTable;
 use crate::mysql::row_inspector::RowInspector;
 use crate::mysql::session::{Retries, StatementError};
@@ -53,9 +53,9 @@ const BEGIN_REPEATABLE_READ: &str =
 /// Begins as [`BEGIN_REPEATABLE_READ`], with a plain read.
 const BEGIN_WITH_READ: &str = "ROLLBACK; SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; \
      START TRANSACTION; SELECT COUNT(*) INTO @seen FROM lock_rows; ";
-/// Reads the connection's id, and a setting that a waiter changes.
+/// Reads the connection's id, and a setting that a waiter changes; the server's identity follows.
 const CONNECTION_ID_SQL: &str =
-    "SELECT CONNECTION_ID(), CAST(@@SESSION.innodb_lock_wait_timeout AS UNSIGNED); ";
+    "SELECT CONNECTION_ID(), CAST(@@SESSION.innodb_lock_wait_timeout AS UNSIGNED), ";
 /// The row is locked: `MySQL` has a number of its own for that, `MariaDB` says "lock wait".
 const LOCK_WAIT_ERRORS: [u16; 2] = [3572, 1205];
 /// How often an attempt makes a row that is missing again at the next read.
@@ -156,7 +156,7 @@ impl RowAcquisition {
     async fn look(&mut self) -> Result<RowState, StatementError> {
         let (begin, name) = (self.variant.begin, &self.name);
         let sql = format!(
-            "{begin}{CONNECTION_ID_SQL}\
+            "{begin}{CONNECTION_ID_SQL}{SERVER_IDENTITY_SQL}; \
              SELECT name FROM lock_rows WHERE name = {name} FOR UPDATE NOWAIT"
         );
         let pinned = match &mut self.pinned {
@@ -234,7 +234,7 @@ impl RowAcquisition {
     async fn wait_for_a_slice(&mut self) -> Result<bool, StatementError> {
         let Some(pinned) = &mut self.pinned else { return Ok(false) };
         if pinned.identity().is_none() {
-            let rows = pinned.raw(CONNECTION_ID_SQL).await?;
+            let rows = pinned.raw(&format!("{CONNECTION_ID_SQL}{SERVER_IDENTITY_SQL}")).await?;
             self.patience_s = learn(pinned, &rows)?;
         }
         let patience_s = self.patience_s.unwrap_or(SLICE_S);
@@ -251,7 +251,7 @@ impl RowAcquisition {
 /// The answer to [`CONNECTION_ID_SQL`], which comes first.
 fn learn(pinned: &mut PinnedConnection, rows: &[MySqlRow]) -> Result<Option<u64>, StatementError> {
     let Some(row) = rows.first() else { return Ok(None) };
-    pinned.is_number(row.try_get(0)?);
+    pinned.set_identity(row.try_get(0)?, row.try_get(2)?);
     Ok(Some(row.try_get(1)?))
 }
 
@@ -327,13 +327,13 @@ impl Hold for RowHold {
             return Ok(Release::Released);
         }
         if let Some(pinned) = self.pinned.take() {
-            self.closed = pinned.identity();
+            self.closed = pinned.identity().cloned();
             if pinned.end(&self.undo).await.is_ok() {
                 self.closed = None;
                 return Ok(Release::Released);
             }
         }
-        let Some(closed) = self.closed else { return Ok(Release::Gone) };
+        let Some(closed) = &self.closed else { return Ok(Release::Gone) };
         let release = self.server.kill(closed).await?;
         self.closed = None;
         Ok(release)
@@ -341,9 +341,9 @@ impl Hold for RowHold {
 
     fn take_transaction(&mut self) -> Option<LockTransaction> {
         let pinned = self.pinned.take()?;
-        let id = pinned.identity()?.id;
+        let ConnectionIdentity { id, server, .. } = pinned.identity()?.clone();
         let connection = pinned.into_connection()?;
         self.lent = true;
-        Some(LockTransaction::new(connection, id))
+        Some(LockTransaction::new(connection, id, server))
     }
 }

@@ -298,9 +298,10 @@ impl LockInspector for RowInspector {
     }
 
     async fn force_release(&self, name: &LockName, id: &str) -> Result<bool, LockError> {
+        let server = self.server.read_identity().await?;
         let holds = self.inspect(name).await?.state.holders().iter().any(|holder| holder.id == id);
         match id.parse() {
-            Ok(id) if holds => self.server.kill_holder(id).await,
+            Ok(id) if holds => self.server.kill_holder(id, server).await,
             _ => Ok(false),
         }
     }

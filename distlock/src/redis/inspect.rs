@@ -14,7 +14,7 @@ use crate::{LockError, LockName, Owner};
 const FORCE_UNLOCK_SCRIPT: &str = include_str!("../../lua/redisson_force_unlock.lua");
 
 /// What the script takes for every owner.
-const ANY_OWNER: &str = "*";
+pub(crate) const ANY_OWNER: &str = "*";
 
 /// A lock of the kind `redisson`, looked at from outside. Every answer may be out of date when it
 /// comes. Each method fails with [`LockError::Backend`] if the server does not answer, and with

@@ -9,11 +9,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::try_join_all;
-use redis::{AsyncCommands, RedisError, RedisResult, Value};
+use redis::{RedisError, RedisResult, Value};
 use uuid::Uuid;
 
 use super::holds::HoldScripts;
-use super::key_form::{KeyForm, LockReading};
+use super::inspect::ANY_OWNER;
+use super::key_form::{KeyForm, LockReading, members};
 use super::scan::ScanPosition;
 use super::script::LuaScript;
 use super::signal::WAKE_ONE;
@@ -151,8 +152,10 @@ impl RedisInspector {
         let Some(scripts) = &self.scripts else { return Ok(false) };
         let mut released = false;
         for key in self.form.hold_keys(name) {
-            let members: Vec<Vec<u8>> = self.connection.clone().zrange(key, 0, -1).await?;
-            for member in members {
+            let mut reading = redis::pipe();
+            reading.zrange_withscores(&key, 0, -1).pttl(&key);
+            let answers: Vec<Value> = reading.query_async(&mut self.connection.clone()).await?;
+            for (member, _) in members(&answers).unwrap_or_default() {
                 // What is no such text is no hold of that owner.
                 let member = String::from_utf8_lossy(&member);
                 let Some((id, whose)) = member.split_once(':') else { continue };
@@ -219,6 +222,8 @@ impl LockInspector for RedisInspector {
                 let freed = script.call::<i64>(&mut connection, &[name.as_str()], id).await;
                 freed.map(|freed| freed == 1).map_err(|error| script.failure(error))
             }
+            // That stands for any owner, and no owner is called so.
+            KeyForm::Hash if id == ANY_OWNER => Ok(false),
             KeyForm::Hash => {
                 let channel = channel(name);
                 let args = (WAKE_ONE, publish_command(&connection), id);

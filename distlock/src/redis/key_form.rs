@@ -276,8 +276,9 @@ fn deadline(value: &[u8]) -> Option<LockState> {
     Some(if is_over { LockState::Free } else { LockState::Held(vec![holder]) })
 }
 
-/// The living members of a sorted set of ends, with the time that each has left.
-fn members(answers: &[Value]) -> Option<Vec<(Vec<u8>, RemainingLease)>> {
+/// The living members of a sorted set of ends, with the time that each has left, by the answers to
+/// ZRANGE with scores and PTTL.
+pub(crate) fn members(answers: &[Value]) -> Option<Vec<(Vec<u8>, RemainingLease)>> {
     let all: Vec<(Vec<u8>, f64)> = parsed(&answers[0])?;
     let left_ms: i64 = parsed(&answers[1])?;
     let last = all.last().map_or(0.0, |(_, score)| *score);

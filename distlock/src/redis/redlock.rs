@@ -358,6 +358,11 @@ impl Hold for RedlockHold {
         self.validity
     }
 
+    /// Each attempt has its own.
+    fn owner(&self) -> Option<&Owner> {
+        Some(&self.request.owner)
+    }
+
     fn renewal_target(&self) -> Option<RenewalTarget> {
         let renewer = Arc::clone(&self.nodes) as Arc<dyn Renewer>;
         Some(RenewalTarget { renewer, request: self.request.clone() })

@@ -3,6 +3,7 @@
 
 mod guarded_transaction;
 mod inspection_mysql;
+mod mysql_failover;
 mod mysql_named;
 mod mysql_row;
 mod mysql_table;

@@ -139,6 +139,16 @@ async fn validity_of_a_cut_off_holder_ends_before_the_server_frees_the_lock() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn it_cannot_be_left_for_a_time_since_its_session_ends_with_it() {
+    let (locks, other, name) = (locks().await, locks().await, fresh_name());
+    let guard = locks.lock(&name, &try_now()).await.expect("the lock");
+    let left = guard.leave_for(Duration::from_secs(1)).await;
+    assert!(matches!(left, Err(LockError::Unsupported(_))), "{left:?}");
+    locks.flush().await;
+    assert!(is_free(&other, &name).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_slow_server_costs_no_hold() {
     let own = tokio::task::block_in_place(OwnDb::start);
     let (server, name) = (server_at(&own.url(), 4).await, fresh_name());

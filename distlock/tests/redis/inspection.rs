@@ -9,7 +9,8 @@ use crate::support::{
     LONG, Look, at_once, connect, eventually, fresh_name, locks_of, options, server,
 };
 use distlock::{
-    LockError, LockKind, LockName, LockSnapshot, LockState, LockWaiters, Locks, RemainingLease,
+    Guard, LockError, LockKind, LockName, LockSnapshot, LockState, LockWaiters, Locks, Release,
+    RemainingLease,
 };
 use redis::AsyncCommands;
 use testbed::{Bed, RedisOptions};
@@ -258,6 +259,35 @@ async fn a_hold_that_has_ended_is_not_freed_and_neither_is_its_successor() {
         let seen = locks.inspect(&name).await.expect("an answer");
         assert_eq!(seen.state.holders()[0].owner.as_deref(), Some(second.owner().as_str()));
     }
+}
+
+#[tokio::test]
+async fn no_owner_is_called_by_the_sign_that_stands_for_any() {
+    for kind in [LockKind::Redisson, LockKind::Reentrant] {
+        let (locks, name) = (locks(kind).await, fresh_name());
+        let guard = locks.lock(&name, &at_once()).await.expect("the lock");
+        assert!(!locks.force_release(&name, "*").await.expect("an answer"), "{kind}");
+        assert_eq!(guard.release().await.expect("a release"), Release::Released, "{kind}");
+    }
+}
+
+#[tokio::test]
+async fn a_hold_that_has_expired_beside_a_living_one_is_not_freed() {
+    let both = distlock::ReadWrite::new(&connect(server().url()).await);
+    let (readers, name) = (Locks::new(both.reader()), fresh_name());
+    let short = options(Duration::ZERO, Duration::from_millis(300));
+    let ended = readers.lock(&name, &short).await.expect("the lock");
+    let living = readers.lock(&name, &at_once()).await.expect("the lock");
+    eventually("one has ended on the server", async || {
+        let state = readers.inspect(&name).await.expect("an answer").state;
+        state.holders().len() == 1
+    })
+    .await;
+    let force = async |guard: &Guard| {
+        readers.force_release(&name, guard.owner().as_str()).await.expect("an answer")
+    };
+    assert!(!force(&ended).await);
+    assert!(force(&living).await);
 }
 
 #[tokio::test(flavor = "multi_thread")]

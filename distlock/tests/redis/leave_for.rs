@@ -1,8 +1,9 @@
 //! A lock that its holder leaves to the server for a given time.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use distlock::{Lease, LockError, LockKind, LockOptions};
+use distlock::{Backends, Lease, LockError, LockKind, LockOptions, Locks, Multi, locker};
 
 use crate::support::{LONG, Look, at_once, connect, fresh_name, locks_of, options, server};
 
@@ -37,4 +38,19 @@ async fn a_lock_that_cannot_be_renewed_or_is_lost_is_not_left_for_a_time() {
     let guard = locks.lock(&name, &at_once()).await.expect("the lock");
     Look::at(url).await.delete(&name).await;
     assert!(matches!(guard.leave_for(REST).await, Err(LockError::Lost)));
+}
+
+#[tokio::test]
+async fn a_multi_lock_is_not_left_for_a_time_if_a_member_ends_with_its_process() {
+    let backends = Backends { redis: Some(connect(server().url()).await), ..Backends::default() };
+    let of = |kind| locker(kind, &backends).expect("a locker");
+    let (redisson, local) = (of(LockKind::Redisson), of(LockKind::Local));
+    let members = Multi::of(vec![(redisson, fresh_name()), (local, fresh_name())]);
+    let locks = Locks::new(Arc::new(members.expect("two members")));
+    let renewed = LockOptions::new(Duration::ZERO, Lease::Renewed(LEASE));
+    let name = fresh_name();
+    let guard = locks.lock(&name, &renewed).await.expect("the lock");
+    assert!(matches!(guard.leave_for(REST).await, Err(LockError::Unsupported(_))));
+    let next = locks.lock(&name, &options(LONG, LONG)).await.expect("it was released");
+    next.release().await.expect("a release");
 }

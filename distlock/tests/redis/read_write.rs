@@ -229,6 +229,23 @@ async fn a_reader_that_wants_to_write_is_refused_at_once_and_continues_reading()
 }
 
 #[tokio::test]
+async fn a_reader_that_wants_to_write_is_refused_at_once_although_a_writer_of_its_process_waits() {
+    let (scene, process, _) = processes().await;
+    let reading = process.read(&scene, Lease::Renewed(LONG)).await;
+    let order = Arc::default();
+    let writer = scene.waiter(&process.writers, 1, &order);
+    scene.wait_for_members(WRITERS, 1).await;
+    for options in [at_once(), patient()] {
+        let upgrade = process.writers.lock_as(reading.owner().clone(), &scene.name, &options);
+        let refused = timeout(SOON, upgrade).await.expect("it does not wait");
+        assert!(matches!(refused, Err(LockError::Unsupported(_))), "{:?}", refused.err());
+    }
+    release(Some(reading)).await;
+    writer.await.expect("the writer");
+    assert_eq!(*order.lock().expect("no panic"), [1]);
+}
+
+#[tokio::test]
 async fn a_waiting_writer_keeps_new_readers_out_until_it_gives_up() {
     let (scene, process, other) = processes().await;
     let reading = process.read(&scene, Lease::Renewed(LONG)).await;

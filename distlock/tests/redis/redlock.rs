@@ -27,6 +27,15 @@ async fn locks(servers: &[Redis]) -> Locks {
     Locks::new(Arc::new(redlock(servers).await))
 }
 
+/// How many scripts the server has run.
+async fn count_scripts(server: &Redis) -> u64 {
+    let mut connection = connect(server.url()).await.connection();
+    let info = redis::cmd("INFO").arg("commandstats").to_owned();
+    let info: String = info.query_async(&mut connection).await.expect("an answer");
+    let calls = info.split("cmdstat_eval:calls=").nth(1).and_then(|rest| rest.split(',').next());
+    calls.map_or(0, |calls| calls.parse().expect("a number"))
+}
+
 fn renewed(lease: Duration) -> LockOptions {
     LockOptions::new(Duration::ZERO, Lease::Renewed(lease))
 }
@@ -62,6 +71,28 @@ async fn two_of_five_servers_may_be_dead_and_three_may_not() {
         let look = Look::at(servers[number].url()).await;
         assert_eq!(look.owner(&name).await, None, "what was taken is given back");
     }
+}
+
+#[tokio::test]
+async fn after_a_wait_the_owner_of_the_guard_is_that_on_the_servers() {
+    let (_bed, servers) = five();
+    let (holder, waiter) = (locks(&servers).await, locks(&servers).await);
+    let name = fresh_name();
+    let guard = holder.lock(&name, &at_once()).await.expect("the lock");
+    let before = count_scripts(&servers[0]).await;
+    let waiting = tokio::spawn({
+        let (waiter, name) = (waiter.clone(), name.clone());
+        async move { waiter.lock(&name, &patient()).await }
+    });
+    // Each attempt that finds it busy runs two: to take it, and to give it back.
+    let has_tried = async || count_scripts(&servers[0]).await >= before + 3;
+    eventually("it has made an attempt", has_tried).await;
+    guard.release().await.expect("a release");
+    let guard = waiting.await.expect("no panic").expect("the lock");
+    let state = waiter.inspect(&name).await.expect("an answer").state;
+    let owners: Vec<_> = state.holders().iter().map(|holder| holder.id.as_str()).collect();
+    assert_eq!(owners, [guard.owner().as_str()]);
+    guard.release().await.expect("a release");
 }
 
 #[tokio::test]

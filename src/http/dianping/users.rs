@@ -98,15 +98,29 @@ pub(super) async fn send_code(
     request: Request,
 ) -> Result<Response, DianpingFailure> {
     let phone = phone_of(params.text("phone").unwrap_or_default())?;
-    let DianpingState { api, own } = &state;
+    let api = &state.api;
     let (mut parts, _) = request.into_parts();
     let asking = LoginCodeRateLimit::from_request_parts(&mut parts, api).await?;
     let code = new_code()?;
+    // A client that hangs up must not leave a code counted that was not delivered.
+    let sending = count_and_send(state.clone(), asking, phone.to_owned(), code.clone());
+    let sent = api.sale.run_to_end(sending).await;
+    sent.unwrap_or_else(|| Err(ApiError::Internal.into()))?;
+    Ok(if api.outbox.is_answer() { data(code) } else { done() })
+}
+
+/// Counts a code, and sends it; one that was not sent is not counted.
+async fn count_and_send(
+    DianpingState { api, own }: DianpingState,
+    asking: LoginCodeRateLimit,
+    phone: String,
+    code: String,
+) -> Result<(), DianpingFailure> {
     // The name by which the native API counts.
     let international = Phone::from_stored(format!("+86{phone}"));
     let counted = api.limits.count_code(&international, &asking).await?;
     let sent = async {
-        own.logins.set_code(phone, &code, api.codes.life()).await?;
+        own.logins.set_code(&phone, &code, api.codes.life()).await?;
         if api.outbox.is_answer() {
             return Ok(());
         }
@@ -114,14 +128,14 @@ pub(super) async fn send_code(
         if api.outbox.deliver(line).await.is_ok() {
             return Ok(());
         }
-        own.logins.void_code(phone).await?;
+        own.logins.void_code(&phone).await?;
         Err(DianpingFailure::from(ApiError::LoginUnavailable))
     };
-    if let Err(failure) = sent.await {
+    let outcome = sent.await;
+    if outcome.is_err() {
         api.limits.give_back(counted.with_address(asking)).await;
-        return Err(failure);
     }
-    Ok(if api.outbox.is_answer() { data(code) } else { done() })
+    outcome
 }
 
 /// Turns a code into a token.

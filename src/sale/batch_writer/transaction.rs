@@ -71,17 +71,17 @@ impl BatchExecutor {
             return Err(error);
         }
         reach(failpoint::BEFORE_COMMIT);
-        let connection_id = match self.orders.take_and_commit(tx, voucher, new_orders.len()).await {
+        let connection = match self.orders.take_and_commit(tx, voucher, new_orders.len()).await {
             Ok(()) => {
                 reach(failpoint::COMMITTED);
                 return Ok(new_orders);
             }
             Err(CommitError::Refused(error)) => return Err(error.into()),
-            Err(CommitError::Unknown(connection_id)) => connection_id,
+            Err(CommitError::Unknown(connection)) => connection,
         };
         reach(failpoint::COMMIT_IN_DOUBT);
         let ids: Vec<_> = new_orders.iter().map(|new_order| new_order.id).collect();
-        match resolve(&self.pool, self.orders.tables.lock_order, connection_id, &ids).await {
+        match resolve(&self.pool, self.orders.tables.lock_order, &connection, &ids).await {
             Resolution::Committed => Ok(new_orders),
             Resolution::Absent => Err(BatchError::DatabaseDown),
             Resolution::Unknown => Err(BatchError::Unknown(new_orders)),

@@ -5,7 +5,9 @@ use time::{PrimitiveDateTime, UtcOffset};
 
 use crate::domain::{OrderId, UserId, VoucherId};
 use crate::store::batches::take_and_commit;
-use crate::store::{CommitError, Resolution, Session, StoreError, Transaction, resolve};
+use crate::store::{
+    CommitError, ConnectionIdentity, Resolution, Session, StoreError, Transaction, resolve,
+};
 
 const STOCK: &str = "tb_seckill_voucher";
 const LOCK_ORDER: &str = "SELECT id FROM tb_voucher_order WHERE id = ? FOR UPDATE";
@@ -97,7 +99,7 @@ impl DianpingOrders {
     }
 
     /// Finds out whether the transaction on that connection wrote the order.
-    pub async fn resolve(&self, connection_id: u64, order: OrderId) -> Resolution {
-        resolve(&self.pool, LOCK_ORDER, connection_id, &[order]).await
+    pub async fn resolve(&self, connection: &ConnectionIdentity, order: OrderId) -> Resolution {
+        resolve(&self.pool, LOCK_ORDER, connection, &[order]).await
     }
 }

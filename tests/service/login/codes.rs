@@ -4,6 +4,7 @@ use redis::AsyncCommands;
 use reqwest::Method;
 use serde_json::{Value, json};
 use sqlx::{Connection, MySqlConnection};
+use testbed::{Action, Command, Times};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use tokio::task::JoinSet;
@@ -256,4 +257,37 @@ async fn a_login_whose_database_fails_keeps_its_code() {
     let login = async || try_code(&service, PHONE, &sent).await.status == 200;
     eventually("the code is still good", login).await;
     assert_eq!(try_code(&service, PHONE, &sent).await.problem(401), "wrong_code", "used up");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_login_whose_last_answer_is_lost_does_not_say_that_nothing_was_done() {
+    let (proxy, service) = Service::start_through_redis_proxy(&[]).await;
+    let sent = code(&service, PHONE).await;
+    let using_up = Command::redis("EVALSHA").containing(&*sent.challenge);
+    let using_up = using_up.when(|parts| parts.last() == Some(&&b"1"[..]));
+    let lost = proxy.arm(using_up, Action::CutAnswer, Times::Next(1));
+    let unknown = try_code(&service, PHONE, &sent).await;
+    assert_eq!((unknown.problem(504), lost.fired()), ("outcome_unknown", 1));
+    assert!(unknown.body.get("executed").is_none(), "{}", unknown.body);
+    eventually("the code is used up", async || {
+        try_code(&service, PHONE, &sent).await.status == 401
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn codes_whose_issue_has_no_answer_are_void_and_not_counted() {
+    let (proxy, service) = Service::start_through_redis_proxy(&[]).await;
+    // The codes of a phone at a time are fewer.
+    for _ in 0..8 {
+        let issuing = Command::redis("EVALSHA").containing("login:codes:");
+        let lost = proxy.arm(issuing, Action::CutAnswer, Times::Next(1));
+        eventually("its answer is lost", async || {
+            let refused = ask(&service, PHONE).await;
+            assert_eq!(refused.problem(503), "dependency_unavailable");
+            lost.fired() == 1
+        })
+        .await;
+    }
+    eventually("a code is sent", async || ask(&service, PHONE).await.status == 202).await;
 }

@@ -7,12 +7,14 @@ use std::path::Path;
 use reqwest::Method;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use testbed::{Replica, ReplicaSpec};
+use testbed::{Action, Command, Replica, ReplicaSpec, Times};
+use tokio::io::AsyncWriteExt;
 
 use crate::breakable::readiness;
 use crate::caller::Caller;
 use crate::fleet::SECKILL;
 use crate::support::{Answer, Place, SECRET, eventually, servers};
+use crate::wire;
 
 const PHONE: &str = "13800000001";
 const REASON: &str = "login codes cannot be written";
@@ -107,4 +109,30 @@ async fn an_outbox_that_others_can_read_is_closed_to_them() {
     fs::set_permissions(&outbox, Permissions::from_mode(0o666)).unwrap();
     ask(&replica).await.expect(202);
     assert_eq!((mode(), codes(&outbox).len()), (0o600, 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_code_whose_client_hangs_up_is_delivered_all_the_same() {
+    let (place, folder) = (fresh().await, TempDir::new().unwrap());
+    let outbox = folder.path().join("codes");
+    let (proxy, through) = place.redis_through_proxy();
+    let replica = start(&through, &outbox).await.expect("a replica");
+    let issuing = Command::redis("EVALSHA").containing("login:codes:");
+    let held = proxy.arm(issuing, Action::HoldAnswer, Times::Next(1));
+    let body = json!({"phone": PHONE}).to_string();
+    let request = format!(
+        "POST /api/login/codes HTTP/1.1\r\nHost: test\r\nContent-Type: application/json\r\n\
+         Content-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let mut client = wire::connect(replica.base_url()).await;
+    client.write_all(request.as_bytes()).await.expect("sent");
+    eventually("the code is issued", async || held.matched() == 1).await;
+    drop(client);
+    // By the time that these are answered the replica has seen the client go.
+    for _ in 0..3 {
+        assert!(readiness(replica.base_url()).await.0);
+    }
+    held.release();
+    eventually("it is delivered", async || codes(&outbox).len() == 1).await;
 }

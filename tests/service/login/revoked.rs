@@ -4,8 +4,9 @@ use reqwest::Method;
 use seckill::domain::Role;
 use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, Connection, Executor, MySqlConnection};
+use testbed::{Action, Command, Proxy, Times};
 
-use crate::support::{Answer, Service, eventually, eventually_within, token};
+use crate::support::{Answer, Place, Service, eventually, eventually_within, token};
 
 /// A replica learns within a second, and a busy machine has two more.
 const LEARNED_WITHIN_S: u64 = 3;
@@ -27,6 +28,12 @@ async fn log_out(service: &Service, token: &str) -> Answer {
 async fn buy(service: &Service, voucher: &str, token: &str) -> Answer {
     let path = format!("/api/vouchers/{voucher}/orders");
     service.call(Method::POST, &path, Some(token), None).await
+}
+
+async fn behind_database_proxy() -> (Proxy, Service) {
+    let place = tokio::task::spawn_blocking(Place::fresh).await.expect("a place");
+    let (proxy, through) = place.database_through_proxy();
+    (proxy, Service::start_at(through, &[]).await)
 }
 
 /// A second replica beside the first.
@@ -68,6 +75,32 @@ async fn a_logout_ends_the_users_tokens_on_every_replica_and_no_others() {
     }
     log_out(&first, &mine).await.expect(204);
     assert_eq!(buy(&second, &sold_out, &other).await.problem(409), "sold_out");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_logout_that_is_made_and_cannot_be_read_at_once_is_no_failure() {
+    let (proxy, service) = behind_database_proxy().await;
+    let (_, token) = log_in(&service, "13800000111").await;
+    let read = Command::sql("SELECT user_id, not_before, made_at FROM token_revocations");
+    let unread = proxy.arm(read, Action::CutAnswer, Times::Always);
+    log_out(&service, &token).await.expect(204);
+    assert!(unread.fired() > 0);
+    unread.disarm();
+    let learned = async || is_refused(&service, &token).await;
+    eventually_within(LEARNED_WITHIN_S, "the replica knows", learned).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_logout_whose_answer_is_lost_does_not_say_that_nothing_was_done() {
+    let (proxy, service) = behind_database_proxy().await;
+    let (_, token) = log_in(&service, "13800000112").await;
+    let make = Command::sql("INSERT INTO token_revocations");
+    let lost = proxy.arm(make, Action::CutAnswer, Times::Next(1));
+    let unknown = log_out(&service, &token).await;
+    assert_eq!((unknown.problem(504), lost.fired()), ("outcome_unknown", 1));
+    assert!(unknown.body.get("executed").is_none(), "{}", unknown.body);
+    let learned = async || is_refused(&service, &token).await;
+    eventually_within(LEARNED_WITHIN_S, "the replica knows", learned).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -49,6 +49,7 @@ impl Permit {
             key_guard: None,
             ownership: None,
             idempotent: true,
+            has_renewable_lease: true,
             metrics: shared.expirable_metrics.clone(),
             since: Instant::now(),
             span: None,
