@@ -190,13 +190,15 @@ async fn cuts_shorter_than_the_session_lose_no_locks_places_or_events() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_resumes_within_seconds_of_an_outage_of_half_a_minute() {
+    // A server that was killed would take seconds of its validity time to start.
     let own = OwnServer::start(60_000);
-    let locks = locks_at(own.zookeeper.connect_string(), Duration::from_mins(1)).await;
+    let proxy = Proxy::before(own.zookeeper.addr()).expect("a proxy");
+    let locks = locks_at(&proxy.addr().to_string(), Duration::from_mins(1)).await;
     let guard = lock(&locks, &fresh_name()).await;
-    own.act(|zookeeper| zookeeper.kill());
+    proxy.start_outage();
     // A client whose pauses double from 0.1 s tries again at 25 s and at 51 s.
     sleep(Duration::from_secs(27)).await;
-    own.act(|zookeeper| zookeeper.restart());
+    proxy.end_outage();
     let (began, back) = (Instant::now(), Stopwatch::start());
     let before = guard.validity().deadline();
     eventually("the session resumes", async || guard.validity().deadline() > before).await;

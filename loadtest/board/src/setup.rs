@@ -272,7 +272,7 @@ mod tests {
             (
                 json!({"right": {"lock": "redlock", "fenced": true}}),
                 "right.fenced: redlock has no fencing tokens; these have: redisson, fair, \
-                 read-write, mysql-table, zookeeper",
+                 read-write, mysql-table, zookeeper, etcd",
             ),
         ] {
             let error = RaceSetup::parse(&value).expect_err("beyond a limit");
