@@ -8,6 +8,7 @@ use reqwest::{Body, Client, Method, RequestBuilder};
 use serde_json::{Value, json};
 use sqlx::{Connection, MySqlConnection, Row};
 
+use crate::redis_side;
 use crate::support::{Answer, Place, SECRET, token, voucher_body};
 use seckill::domain::Role;
 
@@ -112,7 +113,6 @@ pub(crate) async fn contents(place: &Place) -> BTreeMap<String, (i64, Option<i64
 
 /// The keys in Redis.
 pub(crate) async fn keys(place: &Place) -> BTreeSet<String> {
-    let client = redis::Client::open(place.redis_url.as_str()).expect("an address of Redis");
-    let connected = client.get_multiplexed_async_connection().await;
-    redis::cmd("KEYS").arg("*").query_async(&mut connected.expect("Redis")).await.expect("the keys")
+    let mut redis = redis_side::connect(&place.redis_url).await;
+    redis::cmd("KEYS").arg("*").query_async(&mut redis).await.expect("the keys")
 }

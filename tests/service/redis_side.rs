@@ -2,18 +2,29 @@
 
 use std::time::Duration;
 
-use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
+use redis::{AsyncCommands, AsyncConnectionConfig};
 
 use crate::support::eventually;
+
+/// How long the test's own connections wait for Redis, which may stand still.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A connection of a test's own.
+pub(crate) async fn connect(url: &str) -> MultiplexedConnection {
+    let client = redis::Client::open(url).expect("a Redis URL");
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(ANSWER_TIMEOUT))
+        .set_response_timeout(Some(ANSWER_TIMEOUT));
+    client.get_multiplexed_async_connection_with_config(&config).await.expect("Redis")
+}
 
 /// A connection of the test's own.
 pub(crate) struct RedisSide(MultiplexedConnection);
 
 impl RedisSide {
     pub(crate) async fn connect(url: &str) -> Self {
-        let client = redis::Client::open(url).expect("a Redis URL");
-        Self(client.get_multiplexed_async_connection().await.expect("Redis"))
+        Self(connect(url).await)
     }
 
     /// Whether the lock of that user's purchases is there.

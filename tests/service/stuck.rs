@@ -6,6 +6,7 @@ use testbed::Replica;
 
 use crate::breakable::blocking;
 use crate::caller::Caller;
+use crate::redis_side;
 use crate::replicas::spec;
 use crate::support::{Answer, Place, client, servers, token};
 use seckill::domain::Role;
@@ -38,8 +39,7 @@ impl Sale {
     }
 
     async fn command(&self, words: &[&str]) {
-        let client = redis::Client::open(self.place.redis_url.as_str()).expect("a Redis URL");
-        let mut redis = client.get_multiplexed_async_connection().await.expect("Redis");
+        let mut redis = redis_side::connect(&self.place.redis_url).await;
         let mut command = redis::cmd(words[0]);
         command.arg(&words[1..]);
         command.exec_async(&mut redis).await.expect("an answer");

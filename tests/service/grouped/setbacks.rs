@@ -10,6 +10,7 @@ use tokio::time::timeout;
 
 use super::desk::{Desk, names, place};
 use crate::contention::ForeignSession;
+use crate::redis_side;
 use crate::support::{Place, eventually};
 
 /// Less than a row is waited for.
@@ -130,8 +131,7 @@ async fn ids_that_are_taken_are_drawn_again_for_the_whole_batch() {
 
 /// Sets all counters of orders; how many there are.
 async fn set_counters(url: &str, value: u64) -> usize {
-    let client = redis::Client::open(url).expect("a Redis URL");
-    let mut redis = client.get_multiplexed_async_connection().await.expect("Redis");
+    let mut redis = redis_side::connect(url).await;
     let keys: Vec<String> =
         redis::cmd("KEYS").arg("icr:order:*").query_async(&mut redis).await.expect("keys");
     for key in &keys {

@@ -10,6 +10,7 @@ use time::format_description::well_known::Rfc3339;
 use tokio::task::JoinSet;
 
 use crate::caller::Caller;
+use crate::redis_side;
 use crate::support::{Answer, Place, Service, eventually};
 
 const PHONE: &str = "13800000001";
@@ -183,8 +184,7 @@ async fn a_code_is_good_for_its_own_phone_only_and_for_five_minutes() {
     for other in ["13800000002", "+4915112345678"] {
         assert_eq!(try_code(&service, other, &code).await.problem(401), "wrong_code", "{other}");
     }
-    let client = redis::Client::open(service.place.redis_url.as_str()).unwrap();
-    let mut redis = client.get_multiplexed_async_connection().await.unwrap();
+    let mut redis = redis_side::connect(&service.place.redis_url).await;
     let life: i64 = redis.ttl(format!("login:codes:{{+86{PHONE}}}")).await.unwrap();
     assert!((290..=300).contains(&life), "{life} s");
     try_code(&service, PHONE, &code).await.expect(200);

@@ -8,6 +8,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::caller::Caller;
+use crate::redis_side;
 use crate::support::{Answer, Service};
 
 const PHONE: &str = "13800000001";
@@ -96,8 +97,7 @@ async fn codes_are_replenished_one_by_one_and_not_after_a_day() {
     let wait = retry_after(&ask(&caller, OWNER).await);
     assert!((80..=87).contains(&wait), "{wait} s");
     log_in(&caller, &sent, sent["code"].as_str().expect("a code")).await.expect(200);
-    let client = redis::Client::open(service.place.redis_url.as_str()).expect("an address");
-    let mut redis = client.get_multiplexed_async_connection().await.expect("Redis");
+    let mut redis = redis_side::connect(&service.place.redis_url).await;
     let life: i64 = redis.pttl(format!("limit:codes:phone:+86{PHONE}")).await.expect("a key");
     let longest = Duration::from_secs(87).as_millis();
     assert!(life > 0 && u128::from(life.unsigned_abs()) <= longest, "{life} ms");

@@ -11,6 +11,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::crowd::Books;
+use crate::redis_side;
 use crate::support::{Answer, Place, Service, client, token};
 
 /// What a service of the mode `queued` is started with.
@@ -172,8 +173,7 @@ pub(crate) async fn left(place: &Place, voucher: &str) -> QueueState {
 
 /// A connection to the place's Redis.
 pub(crate) async fn redis(place: &Place) -> redis::aio::MultiplexedConnection {
-    let client = redis::Client::open(place.redis_url.as_str()).expect("a Redis URL");
-    client.get_multiplexed_async_connection().await.expect("Redis")
+    redis_side::connect(&place.redis_url).await
 }
 
 /// Rows of `tickets` by their state.
