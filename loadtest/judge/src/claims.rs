@@ -11,8 +11,8 @@
 //! final read takes a unit from no other. Until COMMIT other transactions read the stock as it was,
 //! or wait for its row. Where tickets are given, the request may have been admitted and then keeps
 //! its unit until its ticket ends. If its answer was lost that moment is not known, and the unit
-//! counts to the end. So does that of a request that was refused with 503. Its admission may have
-//! had no answer in time, and its unit returns when a worker finds its ticket ended.
+//! counts to the end. So does that of a request that was refused for a silent server. Its admission
+//! may have had no answer in time, and its unit returns when a worker finds its ticket ended.
 
 use loadtest_load::history::record::{NO_END, Record};
 

@@ -16,6 +16,9 @@ use crate::claims::Claims;
 use crate::evidence::Evidence;
 use crate::proof::Breaches;
 
+/// The code of a request whose admission had no answer.
+const UNANSWERED: &str = "503 dependency_unavailable";
+
 /// What the walk finds.
 #[derive(Debug, Default)]
 pub(super) struct Users {
@@ -99,7 +102,7 @@ impl Users {
         let ended = |record: &&Record| record.admitted && record.outcome.is_definite_refusal();
         user.asked.iter().filter(ended).for_each(|record| self.claims.given_back(record));
         if self.has_tickets {
-            let unanswered = |record: &&Record| evidence.names.code(record).starts_with("503");
+            let unanswered = |record: &&Record| evidence.names.code(record) == UNANSWERED;
             let refused = user.asked.iter().filter(|record| !record.admitted);
             let refused = refused.filter(|record| record.outcome.is_definite_refusal());
             self.claims.may_have_tickets(refused.filter(unanswered));

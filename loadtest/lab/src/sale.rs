@@ -1,7 +1,7 @@
 //! One voucher on a private deployment, from its opening to its verdict.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use http::HeaderValue;
 use loadtest_judge::audit::DatabaseReader;
@@ -44,8 +44,6 @@ const CALL_DEADLINE: Duration = Duration::from_secs(10);
 /// How often the database is read again until two readings are equal.
 const SETTLE_READINGS: u32 = 25;
 const SETTLE_PAUSE: Duration = Duration::from_millis(200);
-/// From when on an audit that cannot be read is the service's failure.
-const AUDIT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A voucher that is on sale.
 #[derive(Debug)]
@@ -188,16 +186,17 @@ impl<'a> Sale<'a> {
         let operator = Target::parse(self.deployment.operator_url())?;
         let mut operator = Connection::new(operator, CALL_DEADLINE);
         let mut last = reader.read(&id, guards).await?;
-        let began = Instant::now();
-        for _ in 0..SETTLE_READINGS {
-            if !quiet {
+        let mut is_unread = false;
+        for reading in 1..=SETTLE_READINGS {
+            if !quiet || is_unread {
                 tokio::time::sleep(SETTLE_PAUSE).await;
             }
             let said = api::audit(&mut operator, &self.admin, &id).await;
             let next = reader.read(&id, guards).await?;
             // One that could not be read is read again, as one of a moving sale is.
+            is_unread = said.is_err();
             let is_settled = next.account == last.account;
-            if is_settled && (said.is_ok() || began.elapsed() > AUDIT_TIMEOUT) {
+            if is_settled && (!is_unread || reading == SETTLE_READINGS) {
                 return Ok((next, said));
             }
             last = next;
