@@ -25,6 +25,18 @@ pub struct RedisArgs {
     /// lock do no harm.
     #[arg(long, env = "ALLOW_EVICTION")]
     pub allow_eviction: bool,
+    /// Milliseconds that Redis may take to connect or to answer: 50 to 60000. A slower answer is an
+    /// error. Keep it under a third of the lease, or one lost answer costs a lock.
+    #[arg(long, env = "REDIS_TIMEOUT_MS", default_value_t = 500,
+          value_parser = clap::value_parser!(u32).range(50..=60_000))]
+    pub redis_timeout_ms: u32,
+}
+
+impl RedisArgs {
+    /// How long Redis may take to answer.
+    pub fn answer_timeout(&self) -> Duration {
+        Duration::from_millis(self.redis_timeout_ms.into())
+    }
 }
 
 /// The longest restart delay: a day.

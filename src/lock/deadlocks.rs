@@ -28,8 +28,10 @@ pub(super) fn detector(
         return Ok(None);
     };
     let bad = |error: &dyn std::fmt::Display| Failure::new(BAD_USAGE, error.to_string());
-    let ca = authority(&addresses.servers.redis).map_err(|error| bad(&format!("{error:#}")))?;
-    let connection = store::redis_later(RedisAddress { url: url.expose(), ca: ca.as_deref() })
+    let how = &addresses.servers.redis;
+    let ca = authority(how).map_err(|error| bad(&format!("{error:#}")))?;
+    let address = RedisAddress { url: url.expose(), ca: ca.as_deref() };
+    let connection = store::redis_later(address, how.answer_timeout())
         .map_err(|error| bad(&format!("{}: {error}", url.given_as())))?;
     let exchange = Arc::new(RedisWaitExchange::new(&server(&connection)));
     DeadlockDetector::new(exchange, tag, inherited).map(Some).map_err(|error| bad(&error))

@@ -172,7 +172,7 @@ async fn usable_redis(url: &Address, how: &RedisArgs) -> anyhow::Result<RedisCon
     let ca = authority(how)?;
     let given_as = url.given_as();
     let address = RedisAddress { url: url.expose(), ca: ca.as_deref() };
-    let connected = store::redis(address).await;
+    let connected = store::redis(address, how.answer_timeout()).await;
     let redis = connected.with_context(|| format!("cannot connect to {given_as}"))?;
     if !how.allow_eviction {
         store::refuse_eviction(&redis).await.map_err(|error| {
@@ -237,7 +237,7 @@ impl LockEndpoints<'_> {
         let mut servers: Vec<(String, RedisConnection)> = Vec::new();
         for url in self.more.independent() {
             let address = RedisAddress { url: url.expose(), ca: ca.as_deref() };
-            let connection = store::redis_later(address);
+            let connection = store::redis_later(address, self.more.redis.answer_timeout());
             let connection = connection.with_context(|| url.given_as().to_owned())?;
             servers.push((address.place().unwrap_or_default(), connection));
         }

@@ -132,18 +132,22 @@ async fn pool(options: &DatabaseOptions, servers: DatabaseServers) -> MySqlPool 
     pool
 }
 
-fn redis_timeouts() -> ConnectionManagerConfig {
+fn redis_timeouts(answer: Duration) -> ConnectionManagerConfig {
     ConnectionManagerConfig::new()
-        .set_connection_timeout(Some(Duration::from_millis(500)))
-        .set_response_timeout(Some(Duration::from_millis(500)))
+        .set_connection_timeout(Some(answer))
+        .set_response_timeout(Some(answer))
         .set_number_of_retries(1)
         .set_min_delay(Duration::from_millis(20))
         .set_max_delay(Duration::from_millis(200))
 }
 
-/// Connects to Redis. The connection comes back by itself; a command fails after half a second.
-pub async fn redis(address: RedisAddress<'_>) -> Result<RedisConnection, StoreError> {
-    let connecting = RedisConnection::connect(address, redis_timeouts());
+/// Connects to Redis. The connection comes back by itself; a command without an answer fails after
+/// that time.
+pub async fn redis(
+    address: RedisAddress<'_>,
+    answer: Duration,
+) -> Result<RedisConnection, StoreError> {
+    let connecting = RedisConnection::connect(address, redis_timeouts(answer));
     match timeout(Duration::from_secs(5), connecting).await {
         Ok(connection) => Ok(connection?),
         Err(_) => Err(StoreError::TimedOut { server: "redis" }),
@@ -151,8 +155,11 @@ pub async fn redis(address: RedisAddress<'_>) -> Result<RedisConnection, StoreEr
 }
 
 /// A connection to Redis that is made later: for one of several servers, which may be down.
-pub fn redis_later(address: RedisAddress<'_>) -> Result<RedisConnection, StoreError> {
-    Ok(RedisConnection::connect_lazily(address, redis_timeouts())?)
+pub fn redis_later(
+    address: RedisAddress<'_>,
+    answer: Duration,
+) -> Result<RedisConnection, StoreError> {
+    Ok(RedisConnection::connect_lazily(address, redis_timeouts(answer))?)
 }
 
 /// Refuses a Redis that may evict keys: a lock that is evicted is a lock that two hold. Lock keys

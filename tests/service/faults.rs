@@ -3,6 +3,8 @@
 
 use std::time::{Duration, Instant};
 
+use testbed::Direction;
+
 use crate::breakable::{Breakable, blocking, until_ready};
 use crate::crowd::{Books, Crowd, Fate, Try, buy_at, buy_together};
 use crate::support::{Service, client};
@@ -65,6 +67,23 @@ async fn requests_for_order_ids_from_a_frozen_redis_do_not_wait_one_after_the_ot
         assert!(one.took < Duration::from_secs(3), "{:?}", one.took);
     }
     service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redis_that_answers_later_than_its_timeout_is_away_and_one_that_is_in_time_sells() {
+    for (flags, bought) in [(&["--redis-timeout-ms", "10000"][..], true), (&[], false)] {
+        let (proxy, service) = Service::start_through_redis_proxy(flags).await;
+        let voucher = service.voucher(1).await;
+        // Less than the second in which order ids must have been drawn.
+        proxy.set_latency(Direction::Both, Duration::from_millis(300), Duration::ZERO);
+        let one = buy_at(&service.url, &voucher, 1).await;
+        if bought {
+            assert_bought(&one);
+        } else {
+            assert_refused(&one);
+        }
+        service.stop().await;
+    }
 }
 
 /// 201, broken, 503 at once, healed, 201.

@@ -64,6 +64,7 @@ fn replica(place: &Place, name: &str) -> ReplicaSpec {
         .args(["serve", "--bind", "127.0.0.1:0", "--replica-id", name, "--drain-delay-ms", "0"])
         .env("DATABASE_URL", &place.database_url)
         .env("REDIS_URL", place.service_redis_url())
+        .env("REDIS_TIMEOUT_MS", place.redis_timeout_ms())
         .env("JWT_SECRET", SECRET)
         .env("LOGIN_CODE_OUTBOX", outbox().to_string_lossy())
 }

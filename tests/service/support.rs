@@ -80,6 +80,13 @@ impl Place {
         self.redis_url.replace(&login(redis.admin_url()), &login(redis.url()))
     }
 
+    /// How long services wait for an answer of this Redis. The shared one is stopped by no test:
+    /// what is late there says something of the machine alone.
+    pub(crate) fn redis_timeout_ms(&self) -> &'static str {
+        let is_shared = self.redis_url.contains(&servers().redis.addr().to_string());
+        if is_shared { "10000" } else { "500" }
+    }
+
     /// A proxy in front of the database, and the place as seen through it.
     pub(crate) fn database_through_proxy(&self) -> (Proxy, Self) {
         let database = servers().database.addr();
@@ -204,6 +211,9 @@ pub(crate) async fn app(place: &Place, flags: &[&str]) -> anyhow::Result<App> {
     let mut line = vec!["seckill", "serve", "--dev", "--bind", "127.0.0.1:0"];
     let redis_url = place.service_redis_url();
     line.extend(["--database-url", &place.database_url, "--redis-url", &redis_url]);
+    if !flags.contains(&"--redis-timeout-ms") {
+        line.extend(["--redis-timeout-ms", place.redis_timeout_ms()]);
+    }
     line.extend(["--jwt-secret", SECRET, "--drain-delay-ms", "0"]);
     line.extend(flags);
     match Cli::parse_from(line).command {

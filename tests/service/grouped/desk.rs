@@ -45,7 +45,7 @@ impl Desk {
         let options = DatabaseOptions { url, pool_size: 6, naive: false, silence: None };
         let pool = store::database(&options).await.expect("a pool");
         let address = RedisAddress { url: &place.redis_url, ca: None };
-        let redis = store::redis(address).await.expect("Redis");
+        let redis = store::redis(address, Duration::from_secs(10)).await.expect("Redis");
         let kind = LockKind::None;
         let wanted = LockSpec { kind, lease: LEASE, fenced: false, injected_bug: None };
         let places = LockEndpoints {
@@ -170,7 +170,7 @@ pub(crate) fn no_servers() -> LockServers {
         red_urls: Vec::new(),
         zookeeper_url: None,
         etcd_endpoints: None,
-        redis: RedisArgs { redis_ca_file: None, allow_eviction: false },
+        redis: RedisArgs { redis_ca_file: None, allow_eviction: false, redis_timeout_ms: 10_000 },
         lock_pool: 2,
         lock_replication: Replication::None,
         redlock_restart_delay_ms: 0,

@@ -95,7 +95,7 @@ async fn while_another_replica_holds_the_lock_no_order_is_cancelled() {
     let address = RedisAddress { url: &service.place.redis_url, ca: None };
     let more = no_servers();
     let places = LockEndpoints {
-        redis: Some(store::redis(address).await.expect("Redis")),
+        redis: Some(store::redis(address, Duration::from_secs(10)).await.expect("Redis")),
         database_url: None,
         naive: false,
         silence: Duration::from_secs(30),

@@ -27,7 +27,10 @@ impl Table {
     async fn lay() -> Self {
         let place = tokio::task::spawn_blocking(Place::fresh).await.expect("a place");
         let address = RedisAddress { url: &place.redis_url, ca: None };
-        let stream = SaleStream::new(store::redis(address).await.expect("Redis"), 100);
+        let stream = SaleStream::new(
+            store::redis(address, Duration::from_secs(10)).await.expect("Redis"),
+            100,
+        );
         Self { place, stream, now: OffsetDateTime::now_utc() + HOUR }
     }
 
