@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 # One after the other, but for servers that are installed while the compiler runs.
-ifneq ($(MAKECMDGOALS),install-servers demo-programs)
+ifeq ($(filter demo-programs,$(MAKECMDGOALS)),)
 .NOTPARALLEL:
 endif
 
@@ -32,7 +32,7 @@ failpoints := seckill/failpoints,seckill/otlp
 
 .PHONY: help demo compare learn topologies soak demo-soak inject-bugs plants kill-rounds \
   failover-rounds \
-  up ready \
+  up ready ready-demo \
   board-test demo-programs test \
   test-quick test-times test-mysql test-valkey interop interop-short peers clients clients-test \
   jvm compare-jvm jvm-test \
@@ -41,16 +41,16 @@ failpoints := seckill/failpoints,seckill/otlp
   fmt fmt-check lint features package msrv tidy deny dev-binaries unit failpoints docs book \
   check-compose \
   check-image check-kubernetes check-monitoring try-compose \
-  install-servers install-all clean-report
+  install-servers install-demo-servers install-all clean-report
 
 help: ## Print this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
 
-demo: ready ## Show what each lock is worth on a private cluster; report in target/report/
+demo: ready-demo ## Show what each lock is worth on a private cluster; report in target/report/
 	mkdir -p $(report)
 	target/demo/loadtest matrix --story --report-dir $(report) $(ARGS)
 
-compare: ready ## Compare locks without faults; report in target/report/
+compare: ready-demo ## Compare locks without faults; report in target/report/
 	mkdir -p $(report)
 	target/demo/loadtest compare --report-dir $(report) $(ARGS)
 
@@ -81,7 +81,7 @@ demo-soak: install-servers ## Run story, comparison, smoke and bugs again and ag
 	$(build-release)
 	STORY=$(N) loadtest/demo_soak.sh $(report)/soak
 
-inject-bugs: ready ## Inject known bugs into the service and see each of them caught
+inject-bugs: ready-demo ## Inject known bugs into the service and see each of them caught
 	mkdir -p $(report)
 	target/demo/loadtest inject-bugs --json $(report)/injected-bugs.json $(ARGS)
 
@@ -109,10 +109,13 @@ board-test: install-all dev-binaries ## Run every scenario of the race board in 
 
 # What a first call downloads and makes; both figures are those of `make demo` on a bare Debian.
 first := the first build fetches about 300 crates (40 MB) and takes 1 GB in target/demo/
-ready:
-	@deploy/install-servers.sh --check
+ready: servers := install-servers
+ready-demo: servers := install-demo-servers
+ready-demo: for := --for-demo
+ready ready-demo:
+	@deploy/install-servers.sh --check $(for)
 	@[ -e target/demo/loadtest ] || echo "building with $$(nproc) processors: $(first)"
-	@$(MAKE) --no-print-directory -j2 install-servers demo-programs
+	@$(MAKE) --no-print-directory -j2 $(servers) demo-programs
 
 # MAKEFLAGS would have cargo share the two jobs of this make.
 demo-programs:
@@ -309,6 +312,9 @@ try-compose: ## Build the images, run docker-compose.yml as a user would, and gi
 
 install-servers: ## Install what is missing of the servers for the tests (NO_INSTALL=1: refuse)
 	@deploy/install-servers.sh
+
+install-demo-servers:
+	@deploy/install-servers.sh --for-demo
 
 install-all: ## The same, and what only tests need: Chromium, Galera, sysbench
 	@deploy/install-servers.sh --for-tests

@@ -2,12 +2,14 @@
 # Installs the missing servers that the tests and the demo start: Redis, MariaDB (unless MariaDB or
 # MySQL is there), HAProxy, ZooKeeper, etcd. Silent when nothing is missing. It starts no service
 # and changes no running one.
+# With --for-demo it installs Redis, MariaDB and HAProxy alone: the demo starts no others.
 # With --for-bench it also installs sysbench.
 # With --for-tests it also installs sysbench, Chromium with its driver, Galera for MariaDB,
 # etcdctl, and Python's venv for the generator of requests.
 # With --for-interop it also installs a Java compiler and Maven, and Python's venv for the clients
 # of other languages, whose Go and Node come by clients/prepare.sh.
-# With --check it says what is missing, fails if that cannot be installed, and installs nothing.
+# With --check, before the others, it says what is missing, fails if that cannot be installed, and
+# installs nothing.
 # NO_INSTALL=1 refuses to install.
 # Exit codes: 0 all servers are here, 2 one is missing.
 set -eu
@@ -16,9 +18,9 @@ set -eu
 PATH=$PATH:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/usr/libexec
 export PATH
 mariadb='mariadb-server-core mariadb-client-core'
-also=${1:-}
 only_check=
-[ "$also" != --check ] || { only_check=1 also=; }
+[ "${1:-}" != --check ] || { only_check=1 && shift; }
+also=${1:-}
 policy=/usr/sbin/policy-rc.d
 policy_mark='# Written by install-servers.sh for one installation; may be removed.'
 
@@ -61,6 +63,7 @@ look() {
         have mysqld || need "a MariaDB or MySQL server" "$mariadb"
     fi
     have haproxy || need "HAProxy" "haproxy"
+    [ "$also" != --for-demo ] || return 0
     # The package zookeeperd brings a service; this one brings the server's jar alone.
     have java || need "Java" "default-jre-headless"
     have_jar zookeeper || need "ZooKeeper" "libzookeeper-java"
