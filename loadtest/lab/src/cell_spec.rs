@@ -262,7 +262,10 @@ impl CellSpec {
             fleet: default_load.fleet,
         };
         match self.scenario {
-            Scenario::LongWorkIgnored => Load { work_ms: OVERLAPPING_WORK_MS, ..small },
+            // Nothing ends it but the last request: each lock is waited for while a lease lasts.
+            Scenario::LongWorkIgnored => {
+                Load { users: 60, stock: 12, work_ms: OVERLAPPING_WORK_MS, ..small }
+            }
             Scenario::LongWorkKept => small,
             // What outlasts the lease is one write in some; see the cell.
             Scenario::LongWorkStopped => Load { work_ms: 0, ..small },
