@@ -50,10 +50,10 @@ pub(crate) async fn connect(url: &str) -> RedisServer {
     connect_with(url, ANSWER).await
 }
 
-/// A connection on which a command may take so long.
+/// A connection that may take so long to be made, and on which a command may.
 pub(crate) async fn connect_with(url: &str, answer: Duration) -> RedisServer {
     let config = ConnectionManagerConfig::new()
-        .set_connection_timeout(Some(ANSWER))
+        .set_connection_timeout(Some(answer))
         .set_response_timeout(Some(answer))
         .set_number_of_retries(1)
         .set_min_delay(Duration::from_millis(20))
@@ -99,13 +99,13 @@ pub(crate) fn patient() -> LockOptions {
     options(Duration::from_secs(30), LONG)
 }
 
-/// What the server knows.
+/// What the server knows. It may stand still for a moment: a look does not judge its speed.
 #[derive(Clone)]
 pub(crate) struct Look(RedisConnection);
 
 impl Look {
     pub(crate) async fn at(url: &str) -> Self {
-        Self(connect(url).await.connection())
+        Self(connect_with(url, Duration::from_secs(10)).await.connection())
     }
 
     pub(crate) async fn owner(&self, name: &LockName) -> Option<String> {
