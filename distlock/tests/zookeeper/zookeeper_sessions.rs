@@ -15,7 +15,7 @@ use tokio::time::{sleep, timeout};
 
 /// By when a client whose line is silent must know that its session is over. The client itself
 /// waits for 7/5 of the time-out, and up to 2/5 more for an answer. With room for a busy machine.
-const SESSION_LOST_WITHIN: Duration = Duration::from_secs(8);
+const SESSION_LOST_WITHIN: Duration = Duration::from_secs(10);
 
 /// After a long outage: a pause of the client, and a connection that a starting server forgot.
 const RESUMED_WITHIN: Duration = Duration::from_secs(9);
