@@ -4,9 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::cluster::Nodes;
 use crate::support::redisson::{channel, kept};
-use crate::support::{
-    answered, at_once, connect_hasty, eventually, fresh_name, granted, locks_of, patient,
-};
+use crate::support::{at_once, connect_hasty, eventually, fresh_name, granted, locks_of, patient};
 use distlock::{Guard, LockKind, LockName, Locks, Release, Replication};
 use testbed::{Direction, Proxy};
 use tokio::task::JoinHandle;

@@ -217,8 +217,8 @@ pub(crate) fn assert_released(outcome: Result<Release, LockError>, what: &str) {
     }
 }
 
-/// Measures until it is as it has to be, five times at most: a server or this process may stand
-/// still for a moment, and what is always too late is too late each time.
+/// Measures until it is as it has to be, five times at most. A server or this process may stand
+/// still for a moment; what is always too late is too late each time.
 pub(crate) async fn in_one_of_five(mut measured: impl AsyncFnMut() -> Result<(), String>) {
     let mut why = Vec::new();
     for _ in 0..5 {

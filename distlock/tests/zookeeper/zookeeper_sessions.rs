@@ -89,7 +89,8 @@ async fn after_an_outage_newcomers_do_not_wait_for_the_session_that_holds_the_ol
 async fn validity_counts_from_the_sending_and_not_from_the_answer() {
     let ((line, locks), name) = (line_and_locks(LONG).await, fresh_name());
     release(lock(&locks, &name).await).await;
-    let slow = SHORT / 4;
+    // Less than the time in which an answer has to come.
+    let slow = Duration::from_millis(500);
     line.delay_answers(slow);
     let guard = lock(&locks, &name).await;
     let end = guard.validity().deadline().expect("it ends");
