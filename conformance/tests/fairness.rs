@@ -55,7 +55,7 @@ fn no_contender_waits_long_under_saturation_and_fair_kinds_overtake_none() {
 }
 
 /// Whether each has its share and no waiter waits long, and the last round. The machine may keep
-/// one process or a server from its work for much of a round, which says nothing of the lock: then
+/// one process or a server from its work for much of a round, which says nothing of the lock. Then
 /// two more rounds have to be good, and at most two of those may be spoiled as well.
 fn is_shared(
     kind: LockKind,

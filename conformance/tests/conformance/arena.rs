@@ -22,7 +22,7 @@ use crate::clients;
 pub(crate) const LONG: Duration = Duration::from_secs(20);
 /// A lease that ends in a check, and not before its holder has been waited for.
 pub(crate) const SHORT: Duration = Duration::from_secs(3);
-/// The same where it is that of a session: a holder that stands still for a moment keeps its locks.
+/// A session that ends in a check. A holder that stands still for a moment keeps its locks.
 const SHORT_TTL: Duration = Duration::from_millis(3500);
 /// What a wait may take beyond its time on a machine that stands still for seconds, far from LONG.
 pub(crate) const SLACK: Duration = Duration::from_secs(8);

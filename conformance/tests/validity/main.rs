@@ -88,9 +88,9 @@ fn told_in_time(kind: LockKind) -> Result<(), Unproven> {
     Ok(())
 }
 
-/// What is beyond the next renewal. All locks of a cause are told by one answer of the server,
-/// whose disk or collector may hold it up once: no count of the kernel for the holder's process
-/// shows that. A holder that asks too late is late each time.
+/// What is beyond the next renewal. One answer of the server ends all locks of a cause. Its disk or
+/// its garbage collector may delay that answer, and the holder's process does not show it. So it is
+/// measured again: a holder that asks too late is late each time.
 fn learnt_from_the_server(kind: LockKind) -> Result<(), Unproven> {
     let mut told = judge(&removed_behind_its_back(kind), SIGNALLED_WITHIN);
     for _ in 1..TRIES {
