@@ -17,7 +17,7 @@ use support::{connect, eventually, fresh_name, server};
 use tokio::time::timeout;
 
 /// A third of it is the rhythm of renewal.
-const LEASE: Duration = Duration::from_millis(900);
+const LEASE: Duration = Duration::from_millis(3600);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hand_off_and_the_renewals_of_a_lock_are_measured() {

@@ -30,8 +30,10 @@ const DOWN_AFTER: Duration = Duration::from_millis(500);
 const FAILOVER_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long all have to agree, and how long a promotion is awaited.
 const AGREE_WITHIN: Duration = Duration::from_secs(30);
-/// How long a sentinel may take to answer.
-const COMMAND_LIMIT: Duration = Duration::from_secs(1);
+/// How long a sentinel may take to answer: it may stand still for a moment.
+const COMMAND_LIMIT: Duration = Duration::from_secs(5);
+/// A server that says no more within that is no master.
+const ROLE_LIMIT: Duration = Duration::from_secs(1);
 
 /// How a [`RedisSentinel`] differs from the usual one.
 #[derive(Clone, Debug, Default)]
@@ -200,7 +202,7 @@ impl RedisSentinel {
 fn is_master(node: &Redis) -> bool {
     let asked = || -> std::result::Result<String, Failure> {
         let password = node.as_master().password;
-        RespConnection::open(node.addr(), &password, COMMAND_LIMIT)?.command(&["ROLE"])
+        RespConnection::open(node.addr(), &password, ROLE_LIMIT)?.command(&["ROLE"])
     };
     asked().is_ok_and(|role| role.starts_with("master"))
 }
@@ -209,7 +211,7 @@ impl Sentinel {
     /// Gives one command. Returns the answer as [`Redis::command`] does.
     ///
     /// # Errors
-    /// If it refuses it, or does not answer within a second.
+    /// If it refuses it, or does not answer within five seconds.
     pub fn command(&self, words: &[&str]) -> Result<String> {
         let asked = || {
             let mut connection = match &self.password {

@@ -21,7 +21,9 @@ use crate::clients;
 /// A lease that does not end in a check: what is left behind is in the way for good.
 pub(crate) const LONG: Duration = Duration::from_secs(20);
 /// A lease that ends in a check, and not before its holder has been waited for.
-pub(crate) const SHORT: Duration = Duration::from_secs(2);
+pub(crate) const SHORT: Duration = Duration::from_secs(3);
+/// A session that ends in a check. A holder that stands still for a moment keeps its locks.
+const SHORT_TTL: Duration = Duration::from_millis(3500);
 /// What a wait may take beyond its time on a machine that stands still for seconds, far from LONG.
 pub(crate) const SLACK: Duration = Duration::from_secs(8);
 /// How long a check of this process may take.
@@ -153,7 +155,9 @@ impl Arena {
 
     /// Where a process finds what it lives on.
     fn addresses(&self) -> Addresses {
-        self.servers.addresses_of(&self.lives_as())
+        let mut addresses = self.servers.addresses_of(&self.lives_as());
+        addresses.set_ttl(SHORT_TTL);
+        addresses
     }
 
     /// With connections of their own.
@@ -170,7 +174,9 @@ impl Arena {
 
     /// Of a process.
     pub(crate) fn setup(&self) -> Setup {
-        setup_of(self.servers, self.kind, self.variant)
+        let mut setup = setup_of(self.servers, self.kind, self.variant);
+        setup.addresses.set_ttl(SHORT_TTL);
+        setup
     }
 
     /// A process.

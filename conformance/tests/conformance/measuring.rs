@@ -13,8 +13,10 @@ use metrics::{
 
 use crate::arena::{Arena, Check, LONG, eventually, fresh_name, of_all, of_locks};
 
-/// A lease that ends, or is renewed, in a check.
+/// How long a hold may last in a check.
 const BRIEF: Duration = Duration::from_millis(900);
+/// A lease that is renewed in a check, though its server stands still for a moment.
+const RENEWED: Duration = Duration::from_millis(3600);
 
 pub(crate) const CHECKS: &[Check] = &[
     Check {
@@ -104,7 +106,7 @@ async fn a_hold_is_counted(arena: &Arena) {
 
     let is_renewed = matches!(arena.promise.renewal, RenewalKind::Yes | RenewalKind::Heartbeat);
     if is_renewed {
-        let options = LockOptions::new(LONG, Lease::Renewed(BRIEF));
+        let options = LockOptions::new(LONG, Lease::Renewed(RENEWED));
         let guard = locks.lock(&fresh_name(), &options).await.expect("the lock is free");
         eventually("it is renewed", || told.of(kind, "renewal_delay_seconds") > 0);
         drop(guard.release().await);

@@ -60,7 +60,7 @@ fn sell_one_unit(kind: LockKind, shown: FenceUse) -> Sales {
         who.stock(held.handle, &name, Some(seen - 1), at_write).expect("a database").is_some()
     };
 
-    let lates = late.lock(&want).expect("the lock is free");
+    let lates = late.insist(&want);
     let seen = read(&late, &lates);
     late.freeze();
     let successors = successor.lock(&want).expect("the first does not renew it");

@@ -134,7 +134,7 @@ async fn a_wait_is_a_subscription_at_the_master_that_has_the_lock_and_nowhere_el
 #[tokio::test(flavor = "multi_thread")]
 async fn two_hundred_holds_in_as_many_slots_are_renewed() {
     let nodes = shared();
-    let lease = Duration::from_secs(3);
+    let lease = Duration::from_millis(4500);
     for kind in KINDS_WITH_MESSAGES {
         let locks = nodes.locks(kind).await;
         let mut holds = Vec::new();
@@ -239,9 +239,9 @@ async fn permits_and_latches_are_shared_by_processes_and_wake_their_waiters() {
         let [permits, others] =
             [&first, &second].map(|server| ExpirableSemaphore::new(server, name.clone()));
         assert!(permits.try_set_permits(1).await.expect("an answer"));
-        let lease = Lease::Renewed(Duration::from_secs(2));
+        let lease = Lease::Renewed(Duration::from_millis(4500));
         let taken = permits.acquire(Duration::ZERO, lease).await.expect("a permit");
-        tokio::time::sleep(Duration::from_secs(3)).await;
+        tokio::time::sleep(Duration::from_secs(6)).await;
         assert!(others.acquire(Duration::ZERO, lease).await.is_err(), "it was renewed");
         assert_eq!(taken.release().await.expect("a release"), Release::Released);
         drop(others.acquire(Duration::ZERO, lease).await.expect("a permit"));

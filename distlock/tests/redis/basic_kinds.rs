@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::support::proxy::{Accident, Proxy};
 use crate::support::{
-    LONG, Look, at_once, connect, connect_with, fresh_name, locks_by, locks_of, options, patient,
-    server,
+    LONG, Look, at_once, connect, connect_with, fresh_name, granted, locks_by, locks_of, options,
+    patient, server,
 };
 use distlock::{Guard, LockError, LockKind, LockName, Locks, OwnerCheckLock, Release, SetnxExpire};
 use tokio::time::Instant;
@@ -29,7 +29,7 @@ async fn hold(locks: &Locks, name: &LockName) -> Guard {
 }
 
 async fn hold_briefly(locks: &Locks, name: &LockName) -> Guard {
-    locks.lock(name, &options(Duration::ZERO, SHORT)).await.expect("the lock is free")
+    granted(locks, name, &options(Duration::ZERO, SHORT)).await
 }
 
 async fn assert_busy(locks: &Locks, name: &LockName, wait: Duration) {
@@ -172,7 +172,7 @@ async fn a_pause_between_get_and_del_frees_the_successor() {
         let (proxy, look, name) = (Proxy::before(server()).await, look().await, fresh_name());
         let paused = locks_of(kind, connect_with(proxy.url(), LONG).await);
         let (second, third) = (locks(kind).await, locks(kind).await);
-        let lease = options(Duration::ZERO, Duration::from_secs(1));
+        let lease = options(Duration::ZERO, Duration::from_secs(3));
         let guard = paused.lock(&name, &lease).await.expect("the lock");
         proxy.plan(frees, Accident::Delayed);
         let releasing = tokio::spawn(release(guard));

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use crate::support::synchronizers::{ACCIDENTS, Client, LOOK, OwnServer, PATIENT, SLACK};
-use crate::support::{eventually, fresh_name};
-use distlock::{CountdownLatch, LockError};
+use crate::support::{answered, eventually, fresh_name};
+use distlock::{CountdownLatch, LockError, RedisServer};
 use testbed::{MessageDrop, Times};
 use tokio::task::JoinHandle;
 use uuid::Uuid;
@@ -29,12 +29,25 @@ impl FaultOutcome {
     }
 
     async fn open() -> Self {
-        let (own, name) = (OwnServer::start(), fresh_name());
-        let broken = CountdownLatch::new(&own.process().await, name.clone());
+        let own = OwnServer::start();
+        let process = own.process().await;
+        Self::by(process, own).await
+    }
+
+    /// By a way on which half a second without an answer is silence.
+    async fn hasty() -> Self {
+        let own = OwnServer::start();
+        let process = own.hasty().await;
+        Self::by(process, own).await
+    }
+
+    async fn by(process: RedisServer, own: OwnServer) -> Self {
+        let name = fresh_name();
+        let broken = CountdownLatch::new(&process, name.clone());
         let sound = CountdownLatch::new(&own.undisturbed().await, name);
         // So that its scripts are known, and one accident is one.
         sound.try_set_count(1).await.expect("an answer");
-        broken.count_down().await.expect("an answer");
+        answered(async || broken.count_down().await).await;
         sound.count().await.expect("an answer");
         Self { own, broken, sound }
     }
@@ -56,7 +69,8 @@ impl FaultOutcome {
 async fn a_count_whose_answer_is_lost_counts_once() {
     for accident in ACCIDENTS {
         for times in [1, 2, 3] {
-            let seen = FaultOutcome::closed(5).await;
+            let seen = FaultOutcome::hasty().await;
+            assert!(seen.sound.try_set_count(5).await.expect("an answer"));
             let rule = seen.own.arm(KEYS, accident, Times::Next(times));
             let id = Uuid::new_v4();
             let outcome = seen.broken.count_down_as(id).await;
@@ -77,7 +91,7 @@ async fn a_count_whose_answer_is_lost_counts_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_latch_whose_setting_was_lost_is_set_once() {
     for accident in ACCIDENTS {
-        let seen = FaultOutcome::open().await;
+        let seen = FaultOutcome::hasty().await;
         let rule = seen.own.arm(KEYS, accident, Times::Next(1));
         match seen.broken.try_set_count(2).await {
             Ok(set) => assert!(set, "{accident:?}: it was this call that set it"),

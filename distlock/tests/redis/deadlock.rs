@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::redisson::OwnServer;
-use crate::support::{LONG, connect, fresh_name};
+use crate::support::{LONG, connect, fresh_name, granted};
 
 /// Far more than a look takes, also on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -217,7 +217,7 @@ async fn a_hold_that_is_lost_keeps_no_task_waiting() {
     let (steps, (loser, x_of_loser, y_of_loser)) = ((lost.clone(), taken.clone()), locks());
     tasks.spawn(async move {
         let short = LockOptions::new(LONG, Lease::Fixed(Duration::from_millis(300)));
-        let held = loser.lock(&x_of_loser, &short).await.expect("the lock");
+        let held = granted(&loser, &x_of_loser, &short).await;
         held.lost().await;
         all_at(&steps.0).await;
         all_at(&steps.1).await;

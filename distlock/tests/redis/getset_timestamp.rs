@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::support::proxy::{Accident, Proxy};
 use crate::support::{
-    LONG, Look, at_once, connect, connect_with, eventually, fresh_name, locks_by, locks_of,
-    options, patient, server,
+    LONG, Look, at_once, connect, connect_with, eventually, fresh_name, granted, locks_by,
+    locks_of, options, patient, server,
 };
 use distlock::{GetsetTimestamp, Guard, LockError, LockKind, LockName, Locks, Release};
 
@@ -30,7 +30,7 @@ async fn hold(locks: &Locks, name: &LockName) -> Guard {
 }
 
 async fn hold_briefly(locks: &Locks, name: &LockName) -> Guard {
-    locks.lock(name, &options(Duration::ZERO, SHORT)).await.expect("the lock is free")
+    granted(locks, name, &options(Duration::ZERO, SHORT)).await
 }
 
 async fn assert_busy(locks: &Locks, name: &LockName) {

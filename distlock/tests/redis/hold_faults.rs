@@ -5,13 +5,18 @@ use std::time::Instant;
 
 use crate::support::proxy::{Accident, Proxy};
 use crate::support::scene::{LOOK, Scene, at_once};
-use crate::support::{ANSWER, connect, eventually, server};
-use distlock::{Backends, LockError, LockKind, Locker, Locks, ReadWrite, Release, locker};
+use crate::support::{ANSWER, connect, connect_hasty, eventually, server};
+use distlock::{
+    Backends, LockError, LockKind, Locker, Locks, ReadWrite, RedisServer, Release, locker,
+};
 use testbed::{Bed, RedisOptions};
 
 /// Each kind, by a connection of its own.
 async fn kinds(url: &str) -> [(&'static str, Locks); 3] {
-    let server = connect(url).await;
+    kinds_of(connect(url).await)
+}
+
+fn kinds_of(server: RedisServer) -> [(&'static str, Locks); 3] {
     let both = ReadWrite::new(&server);
     let backends = Backends { redis: Some(server), ..Backends::default() };
     let fair = locker(LockKind::Fair, &backends).expect("a locker");
@@ -66,12 +71,13 @@ async fn what_a_server_does_after_it_hung_is_undone() {
             let redis = bed.redis(RedisOptions::default()).expect("Redis is installed");
             (bed, redis)
         });
-        let [(_, free), (_, patient)] = [kinds(redis.url()).await, kinds(redis.url()).await]
-            .map(|kinds| kinds.into_iter().nth(number).expect("a kind"));
-        let [.., (_, writers)] = kinds(redis.url()).await;
+        let hasty = [connect_hasty(redis.url()).await, connect_hasty(redis.url()).await];
+        let [(_, free), (_, patient)] =
+            hasty.map(|server| kinds_of(server).into_iter().nth(number).expect("a kind"));
+        let [(_, fair), _, (_, writers)] = kinds(redis.url()).await;
         let (scene, busy) = (Scene::at(redis.url()).await, Scene::at(redis.url()).await);
         // The lock that is waited for is held by the kind's own, or by a writer.
-        let holder = if number == 0 { &free } else { &writers };
+        let holder = if number == 0 { &fair } else { &writers };
         let holder = holder.lock(&busy.name, &at_once()).await.expect("the lock");
         let order = Arc::default();
         let waiter = busy.waiter(&patient, number, &order);

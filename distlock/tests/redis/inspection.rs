@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::support::redisson::OwnServer;
 use crate::support::scene::{Order, Scene};
 use crate::support::{
-    LONG, Look, at_once, connect, eventually, fresh_name, locks_of, options, server,
+    LONG, Look, at_once, connect, eventually, fresh_name, granted, locks_of, options, server,
 };
 use distlock::{
     Guard, LockError, LockKind, LockName, LockSnapshot, LockState, LockWaiters, Locks, Release,
@@ -276,7 +276,7 @@ async fn a_hold_that_has_expired_beside_a_living_one_is_not_freed() {
     let both = distlock::ReadWrite::new(&connect(server().url()).await);
     let (readers, name) = (Locks::new(both.reader()), fresh_name());
     let short = options(Duration::ZERO, Duration::from_millis(300));
-    let ended = readers.lock(&name, &short).await.expect("the lock");
+    let ended = granted(&readers, &name, &short).await;
     let living = readers.lock(&name, &at_once()).await.expect("the lock");
     eventually("one has ended on the server", async || {
         let state = readers.inspect(&name).await.expect("an answer").state;

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use crate::support::{LONG, Look, at_once, connect, eventually, fresh_name, locks_of, options};
+use crate::support::{
+    LONG, Look, at_once, connect, connect_hasty, eventually, fresh_name, granted, locks_of, options,
+};
 use distlock::{
     Backends, HoldKind, Lease, LockError, LockKind, LockName, LockOptions, Locker, Locks,
     LossCause, Multi, Redisson, Release, RenewalKind, Support, locker,
@@ -15,7 +17,7 @@ use testbed::{Bed, Redis, RedisOptions};
 use tokio::time::{sleep, timeout};
 
 /// A lease whose thirds are longer than the time-out of an answer.
-const LEASE: Duration = Duration::from_secs(3);
+const LEASE: Duration = Duration::from_secs(5);
 
 /// A lock by `lua-release` on that server.
 async fn member(redis: &Redis) -> Arc<dyn Locker> {
@@ -114,13 +116,13 @@ async fn a_hold_ends_with_the_validity_in_a_member_that_stands_still_unless_that
     let (_bed, servers) = tokio::task::block_in_place(three);
     let mut members: Vec<Arc<dyn Locker>> = Vec::new();
     for server in &servers {
-        members.push(Arc::new(Redisson::on(&connect(server.url()).await)));
+        members.push(Arc::new(Redisson::on(&connect_hasty(server.url()).await)));
     }
     let strict = Locks::new(Arc::new(all_of(members.clone())));
     let lenient = Locks::new(Arc::new(all_but_one_of(members)));
     let options = LockOptions::new(Duration::ZERO, Lease::Renewed(LEASE));
-    let held = strict.lock(&fresh_name(), &options).await.expect("the lock");
-    let kept = lenient.lock(&fresh_name(), &options).await.expect("the lock");
+    let held = granted(&strict, &fresh_name(), &options).await;
+    let kept = granted(&lenient, &fresh_name(), &options).await;
     servers[1].freeze().expect("it freezes");
     let told = timeout(LEASE * 2, held.lost()).await.expect("the others alone do not keep it");
     assert_eq!(told, LossCause::Expired);

@@ -149,7 +149,7 @@ async fn with_too_few_replicas_the_lock_is_refused_and_nothing_is_left_of_it() {
 async fn a_hold_whose_renewals_are_not_confirmed_is_lost() {
     let servers = ReplicatedRedis::start().await;
     let (service, name) = (servers.service(ALL).await, fresh_name());
-    let lease = Duration::from_secs(2);
+    let lease = Duration::from_secs(5);
     let guard = service.locks.lock(&name, &kept(DEADLINE, lease)).await.expect("the lock");
     let until = Instant::now() + lease * 2;
     while Instant::now() < until {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::support::proxy::{Accident, Proxy};
 use crate::support::{
-    LONG, Look, at_once, connect, fresh_name, locks_of, options, patient, server,
+    LONG, Look, at_once, connect, fresh_name, granted, locks_of, options, patient, server,
 };
 use distlock::{Guard, LockError, LockKind, LockName, Locks, Release};
 use redis::{AsyncCommands, Cmd};
@@ -112,7 +112,7 @@ async fn a_release_distinguishes_freed_held_by_another_and_not_held() {
     assert_eq!(release(guard).await, Release::Gone);
 
     let short = options(Duration::ZERO, Duration::from_millis(200));
-    let late = first.lock(&name, &short).await.expect("the lock");
+    let late = granted(&first, &name, &short).await;
     let successor = second.lock(&name, &patient()).await.expect("the lock after the lease");
     assert!(late.is_lost(), "work longer than the lease has two holders");
     let before = holds(&look, &name).await;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::support::dropped::up_to;
 use crate::support::ran::ran;
 use crate::support::synchronizers::{Client, LOOK, OwnServer, PATIENT, process};
-use crate::support::{Look, eventually, fresh_name};
+use crate::support::{Look, eventually, fresh_name, in_one_of_five};
 use distlock::{
     CountdownLatch, ExpirableSemaphore, LockError, LockName, Permits, RedisServer, Release,
     Semaphore,
@@ -155,15 +155,20 @@ async fn a_wait_is_bounded_and_no_wait_is_one_question() {
     assert_eq!(process.subscribed_channels(), 0, "who does not wait subscribes to nothing");
     // The second also queues behind the first.
     let wait = Duration::from_millis(250);
-    let waited = tokio::join!(semaphore.acquire(2, wait), semaphore.acquire(2, wait));
-    for outcome in [waited.0, waited.1] {
-        match outcome {
-            Err(LockError::TimedOut { waited, .. }) => {
-                assert!(waited >= wait && waited < wait + LOOK, "{waited:?}");
+    in_one_of_five(async || {
+        let waited = tokio::join!(semaphore.acquire(2, wait), semaphore.acquire(2, wait));
+        for outcome in [waited.0, waited.1] {
+            match outcome {
+                Err(LockError::TimedOut { waited, .. }) if waited < wait + LOOK => {
+                    assert!(waited >= wait, "{waited:?}");
+                }
+                Err(LockError::TimedOut { waited, .. }) => return Err(format!("{waited:?}")),
+                other => panic!("{other:?}"),
             }
-            other => panic!("{other:?}"),
         }
-    }
+        Ok(())
+    })
+    .await;
     drop(held);
     assert_free(&semaphore, 2, "waiting took nothing").await;
     eventually("no channel is left", async || process.subscribed_channels() == 0).await;
@@ -206,6 +211,10 @@ async fn tasks_of_a_process_get_permits_in_the_order_of_arrival() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_release_wakes_one_waiter_of_each_process_and_no_herd() {
+    in_one_of_five(wakes_no_herd).await;
+}
+
+async fn wakes_no_herd() -> Result<(), String> {
     let (own, name) = (OwnServer::start(), fresh_name());
     let client = Client::at(own.redis.url()).await;
     let holder = semaphore(&own.undisturbed().await, &name, 3).await;
@@ -238,8 +247,8 @@ async fn a_release_wakes_one_waiter_of_each_process_and_no_herd() {
     // Each permit one, and one of each process that finds none; and both heads look every second.
     let looks = 2 * (1 + took.as_secs());
     assert!(questions <= 3 + 2 + looks, "{questions} of 32 waiters asked");
-    assert!(ran < LOOK / 2, "woken, and not by its own look: {ran:?}");
     assert!(order.try_recv().is_err(), "the others wait");
+    if ran < LOOK / 2 { Ok(()) } else { Err(format!("not woken, but by its own look: {ran:?}")) }
 }
 
 #[tokio::test(flavor = "multi_thread")]

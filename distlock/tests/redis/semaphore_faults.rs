@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use crate::support::synchronizers::{ACCIDENTS, Client, LOOK, OwnServer, PATIENT, SLACK};
-use crate::support::{eventually, fresh_name};
-use distlock::{LockError, Permits, Release, Semaphore};
+use crate::support::{answered, assert_released, eventually, fresh_name};
+use distlock::{LockError, Permits, RedisServer, Release, Semaphore};
 use testbed::{MessageDrop, Times};
 use tokio::task::JoinHandle;
 
@@ -22,17 +22,42 @@ struct FaultOutcome {
 
 impl FaultOutcome {
     async fn with(permits: u32) -> Self {
-        let (own, name) = (OwnServer::start(), fresh_name());
-        let broken = Semaphore::new(&own.process().await, name.clone());
+        let own = OwnServer::start();
+        let process = own.process().await;
+        Self::by(process, own, permits).await
+    }
+
+    /// By a way on which half a second without an answer is silence.
+    async fn hasty(permits: u32) -> Self {
+        let own = OwnServer::start();
+        let process = own.hasty().await;
+        Self::by(process, own, permits).await
+    }
+
+    async fn by(process: RedisServer, own: OwnServer, permits: u32) -> Self {
+        let name = fresh_name();
+        let broken = Semaphore::new(&process, name.clone());
         let sound = Semaphore::new(&own.undisturbed().await, name);
         assert!(sound.try_set_permits(permits).await.expect("an answer"));
         // So that its scripts are known, and one accident is one.
-        broken.acquire(1, ZERO).await.expect("a permit").release().await.expect("an answer");
+        answered(async || broken.acquire(1, PATIENT).await?.release().await).await;
+        broken.flush().await;
+        eventually("all are back", async || sound.available().await.expect("an answer") == permits)
+            .await;
         Self { own, broken, sound }
     }
 
     async fn free(&self) -> u32 {
         self.sound.available().await.expect("an answer")
+    }
+
+    /// What was given back arrives, also at a server that stood still for a moment.
+    async fn come_back(&self, permits: u32, what: &str) {
+        eventually(what, async || self.free().await == permits).await;
+    }
+
+    async fn taken(&self, permits: u32) -> Permits {
+        answered(async || self.broken.acquire(permits, PATIENT).await).await
     }
 
     async fn waiter(&self, permits: u32) -> JoinHandle<(Permits, Instant)> {
@@ -52,21 +77,21 @@ impl FaultOutcome {
 async fn an_acquisition_whose_answer_is_lost_takes_once_or_nothing() {
     for accident in ACCIDENTS {
         for times in [1, 2, 3] {
-            let seen = FaultOutcome::with(5).await;
+            let seen = FaultOutcome::hasty(5).await;
             let rule = seen.own.arm(TAKE, accident, Times::Next(times));
             let outcome = seen.broken.acquire(2, ZERO).await;
             assert!(rule.fired() > 0, "{accident:?} did not happen");
             match outcome {
                 Ok(permits) => {
                     assert_eq!(seen.free().await, 3, "{accident:?} {times}: it counts once");
-                    assert_eq!(permits.release().await.expect("an answer"), Release::Released);
+                    assert_released(permits.release().await, "a release");
                 }
                 Err(LockError::Backend(_)) => {}
                 Err(other) => panic!("{accident:?} {times}: {other}"),
             }
             seen.own.proxy.heal();
             seen.broken.flush().await;
-            assert_eq!(seen.free().await, 5, "{accident:?} {times}: all are back, and no more");
+            seen.come_back(5, &format!("{accident:?} {times}: all are back, and no more")).await;
         }
     }
 }
@@ -75,22 +100,16 @@ async fn an_acquisition_whose_answer_is_lost_takes_once_or_nothing() {
 async fn a_release_whose_answer_is_lost_gives_back_once() {
     for accident in ACCIDENTS {
         for times in [1, 2, 4] {
-            let seen = FaultOutcome::with(5).await;
-            let (first, second) =
-                (seen.broken.acquire(2, ZERO).await, seen.broken.acquire(3, ZERO).await);
-            let (first, second) = (first.expect("permits"), second.expect("permits"));
+            let seen = FaultOutcome::hasty(5).await;
+            let (first, second) = (seen.taken(2).await, seen.taken(3).await);
             let rule = seen.own.arm(GIVE, accident, Times::Next(times));
-            match first.release().await {
-                Ok(outcome) => assert_eq!(outcome, Release::Released, "{accident:?} {times}"),
-                Err(LockError::Backend(_)) => {}
-                Err(other) => panic!("{accident:?} {times}: {other}"),
-            }
+            assert_released(first.release().await, &format!("{accident:?} {times}"));
             assert!(rule.fired() > 0, "{accident:?} did not happen");
             seen.broken.flush().await;
-            assert_eq!(seen.free().await, 2, "{accident:?} {times}: once");
+            seen.come_back(2, &format!("{accident:?} {times}: once")).await;
             drop(second);
             seen.broken.flush().await;
-            assert_eq!(seen.free().await, 5, "{accident:?} {times}: in the end");
+            seen.come_back(5, &format!("{accident:?} {times}: in the end")).await;
         }
     }
 }
@@ -98,8 +117,8 @@ async fn a_release_whose_answer_is_lost_gives_back_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn permits_granted_by_a_server_that_woke_up_too_late_are_given_back() {
     for seen_before in [true, false] {
-        let seen = FaultOutcome::with(4).await;
-        let held = seen.sound.acquire(1, ZERO).await.expect("a permit");
+        let seen = FaultOutcome::hasty(4).await;
+        let held = seen.taken(1).await;
         if !seen_before {
             let client = Client::at(seen.own.redis.url()).await;
             client.command::<()>(&["SCRIPT", "FLUSH"]).await;
@@ -110,8 +129,7 @@ async fn permits_granted_by_a_server_that_woke_up_too_late_are_given_back() {
         assert!(held.release().await.is_err(), "there is no answer");
         seen.own.act(|redis| redis.thaw());
         seen.broken.flush().await;
-        seen.sound.flush().await;
-        assert_eq!(seen.free().await, 4, "scripts known: {seen_before}");
+        seen.come_back(4, &format!("scripts known: {seen_before}")).await;
     }
 }
 

@@ -21,16 +21,18 @@ pub(crate) mod mysql;
 use std::time::{Duration, Instant};
 
 use distlock::{
-    Backends, Lease, LockKind, LockName, LockOptions, Locker, Locks, RedisConnection, RedisServer,
-    locker,
+    Backends, Guard, Lease, LockError, LockKind, LockName, LockOptions, Locker, Locks,
+    RedisConnection, RedisServer, Release, locker,
 };
 use redis::AsyncCommands;
 use redis::aio::ConnectionManagerConfig;
 use testbed::{Bed, Redis, RedisOptions};
 use uuid::Uuid;
 
-/// How long a command may take.
+/// How long a command may take where a test judges silence.
 pub(crate) const ANSWER: Duration = Duration::from_millis(500);
+/// How long it may take everywhere else: a server may stand still for a moment.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// A lease that does not end in a test.
 pub(crate) const LONG: Duration = Duration::from_mins(1);
 
@@ -47,6 +49,11 @@ pub(crate) fn server() -> &'static Redis {
 }
 
 pub(crate) async fn connect(url: &str) -> RedisServer {
+    connect_with(url, PATIENCE).await
+}
+
+/// A connection whose commands fail after [`ANSWER`], for servers that are silent on purpose.
+pub(crate) async fn connect_hasty(url: &str) -> RedisServer {
     connect_with(url, ANSWER).await
 }
 
@@ -58,7 +65,14 @@ pub(crate) async fn connect_with(url: &str, answer: Duration) -> RedisServer {
         .set_number_of_retries(1)
         .set_min_delay(Duration::from_millis(20))
         .set_max_delay(Duration::from_millis(200));
-    RedisServer::connect(url, config).await.expect("a connection")
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match RedisServer::connect(url, config.clone()).await {
+            Ok(server) => return server,
+            // A server that stands still for a moment is asked again.
+            Err(error) => assert!(Instant::now() < until, "no connection: {error}"),
+        }
+    }
 }
 
 /// The locks of what is another process as far as Redis can see.
@@ -147,6 +161,73 @@ impl Look {
     pub(crate) fn connection(&self) -> RedisConnection {
         self.0.clone()
     }
+}
+
+/// The answer to a call: one that a server was silent about, or too late for, is made again.
+pub(crate) async fn answered<T>(mut call: impl AsyncFnMut() -> Result<T, LockError>) -> T {
+    let mut deadline = None;
+    loop {
+        match call().await {
+            Err(LockError::Backend(why)) => is_tried_again(&mut deadline, &why).await,
+            answer => return answer.expect("an answer"),
+        }
+    }
+}
+
+/// The lock, which is free, or comes free in time.
+pub(crate) async fn granted(locks: &Locks, name: &LockName, options: &LockOptions) -> Guard {
+    let mut deadline = None;
+    loop {
+        match locks.lock(name, options).await {
+            Err(LockError::Backend(why)) => {
+                is_tried_again(&mut deadline, &why).await;
+                locks.flush().await;
+            }
+            // What is left of an attempt without an answer is given back, or its lease ends.
+            Err(LockError::TimedOut { .. }) if deadline.is_some() => {
+                is_tried_again(&mut deadline, "it is busy").await;
+            }
+            outcome => return outcome.expect("the lock"),
+        }
+    }
+}
+
+/// From the first failure on, for no longer than a server may stand still.
+async fn is_tried_again(deadline: &mut Option<Instant>, why: &str) {
+    let now = Instant::now();
+    assert!(now < *deadline.get_or_insert(now + PATIENCE), "{why}");
+    tokio::time::sleep(Duration::from_millis(5)).await;
+}
+
+/// What another owner is told of a lock that is held.
+pub(crate) async fn assert_busy(locks: &Locks, name: &LockName, options: &LockOptions, what: &str) {
+    let busy = answered(async || match locks.lock(name, options).await {
+        Err(LockError::TimedOut { .. }) => Ok(true),
+        outcome => outcome.map(|_| false),
+    });
+    assert!(busy.await, "{what}: two hold {name}");
+}
+
+/// A release that was answered has released; the other is carried out later.
+pub(crate) fn assert_released(outcome: Result<Release, LockError>, what: &str) {
+    match outcome {
+        Ok(outcome) => assert_eq!(outcome, Release::Released, "{what}"),
+        Err(LockError::Backend(_)) => {}
+        Err(other) => panic!("{what}: {other}"),
+    }
+}
+
+/// Measures until it is as it has to be, five times at most. A server or this process may stand
+/// still for a moment; what is always too late is too late each time.
+pub(crate) async fn in_one_of_five(mut measured: impl AsyncFnMut() -> Result<(), String>) {
+    let mut why = Vec::new();
+    for _ in 0..5 {
+        match measured().await {
+            Ok(()) => return,
+            Err(late) => why.push(late),
+        }
+    }
+    panic!("each time: {why:#?}");
 }
 
 /// Waits until the condition holds; panics with `what` after 10 s.

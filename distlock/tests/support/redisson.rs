@@ -10,7 +10,7 @@ use distlock::{
 use redis::{AsyncCommands, FromRedisValue, ToRedisArgs};
 use testbed::{Bed, Proxy, Redis, RedisOptions};
 
-use super::{connect, connect_with};
+use super::{connect, connect_hasty};
 
 /// What is a process of its own as far as Redis can see.
 #[derive(Clone)]
@@ -66,6 +66,12 @@ impl OwnServer {
         Service::at(&self.proxy.instead_of(self.redis.addr(), self.redis.url())).await
     }
 
+    /// One that takes half a second without an answer for silence.
+    pub(crate) async fn hasty(&self) -> Service {
+        let url = self.proxy.instead_of(self.redis.addr(), self.redis.url());
+        Service::on(connect_hasty(&url).await)
+    }
+
     pub(crate) async fn raw(&self) -> RawRedis {
         RawRedis::at(self.redis.url()).await
     }
@@ -75,16 +81,13 @@ impl OwnServer {
     }
 }
 
-/// How long the answer to a test's own command may take on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(10);
-
 /// What another client of the server sees and does.
 #[derive(Clone)]
 pub(crate) struct RawRedis(pub(crate) RedisConnection);
 
 impl RawRedis {
     pub(crate) async fn at(url: &str) -> Self {
-        Self(connect_with(url, PATIENCE).await.connection())
+        Self(connect(url).await.connection())
     }
 
     pub(crate) async fn command<T: FromRedisValue>(&self, words: impl ToRedisArgs) -> T {

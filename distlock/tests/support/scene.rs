@@ -135,7 +135,10 @@ impl Messages {
             }
             Ok(())
         };
-        let config = AsyncConnectionConfig::new().set_push_sender(push);
+        let config = AsyncConnectionConfig::new()
+            .set_push_sender(push)
+            .set_connection_timeout(Some(SOON))
+            .set_response_timeout(Some(SOON));
         let client = redis::Client::open(format!("{}?protocol=resp3", server().url()));
         let client = client.expect("a URL");
         let connection = client.get_multiplexed_async_connection_with_config(&config);

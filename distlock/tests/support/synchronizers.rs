@@ -7,7 +7,7 @@ use distlock::{LockName, RedisServer};
 use redis::{FromRedisValue, RedisResult, Script, ToRedisArgs};
 use testbed::{Action, Bed, Command, Proxy, Redis, RedisOptions, Rule, Times};
 
-use super::{connect, server};
+use super::{connect, connect_hasty, server};
 
 /// What a lost message may cost, as documented.
 pub(crate) const LOOK: Duration = Duration::from_secs(1);
@@ -56,6 +56,11 @@ impl OwnServer {
     /// Another process, which goes through the proxy.
     pub(crate) async fn process(&self) -> RedisServer {
         connect(&self.proxy.instead_of(self.redis.addr(), self.redis.url())).await
+    }
+
+    /// One that goes through the proxy, and takes half a second without an answer for silence.
+    pub(crate) async fn hasty(&self) -> RedisServer {
+        connect_hasty(&self.proxy.instead_of(self.redis.addr(), self.redis.url())).await
     }
 
     /// One that goes straight to the server.

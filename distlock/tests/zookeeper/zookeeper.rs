@@ -171,7 +171,8 @@ async fn a_release_distinguishes_freed_held_by_another_and_not_held() {
 
 #[tokio::test]
 async fn a_holder_gets_the_loss_of_a_removed_node_and_a_waiter_makes_another() {
-    let locks = locks_at(server().connect_string(), SHORT).await;
+    let session = SHORT * 2;
+    let locks = locks_at(server().connect_string(), session).await;
     let (look, name) = (Look::here().await, fresh_name());
     let holder = lock(&locks, &name).await;
     let waiter = wait_for(&locks, &name);
@@ -179,7 +180,7 @@ async fn a_holder_gets_the_loss_of_a_removed_node_and_a_waiter_makes_another() {
     let queue = look.queue(&name).await;
     look.delete(&format!("{}/{}", znode(&name), queue[1])).await;
     look.delete(&format!("{}/{}", znode(&name), queue[0])).await;
-    let told = tokio::time::timeout(SHORT, holder.lost()).await;
+    let told = tokio::time::timeout(session, holder.lost()).await;
     assert_eq!(told.expect("the heartbeat sees it"), LossCause::Taken);
     let heir = waiter.await.expect("no panic").expect("the lock");
     assert!(heir.token() > holder.token());

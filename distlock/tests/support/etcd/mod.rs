@@ -14,8 +14,9 @@ use uuid::Uuid;
 
 /// A TTL that does not end in a test.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
-/// A TTL whose end can be waited for: a lease of 2 s.
-pub(crate) const SHORT: Duration = Duration::from_millis(2500);
+/// A TTL whose end can be waited for: a lease of 5 s. A server or a process that stands still for a
+/// moment does not end it.
+pub(crate) const SHORT: Duration = Duration::from_millis(5500);
 
 /// The server of this test program; the bed takes it down when the process ends.
 pub(crate) fn server() -> &'static Etcd {

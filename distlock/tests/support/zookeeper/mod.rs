@@ -21,8 +21,9 @@ use zookeeper_client::{Acls, Client, CreateMode, Error};
 
 /// A session that does not end in a test.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
-/// A session whose end can be waited for.
-pub(crate) const SHORT: Duration = Duration::from_secs(2);
+/// A session whose end can be waited for. A server or a process that stands still for a moment does
+/// not end it.
+pub(crate) const SHORT: Duration = Duration::from_secs(4);
 
 /// A server of one's own. The bed goes last.
 pub(crate) struct OwnServer {
