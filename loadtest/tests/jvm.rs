@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use loadtest_lab::cluster::Cluster;
-use loadtest_lab::deployment::DeploymentSpec;
+use loadtest_lab::deployment::{Deployment, DeploymentSpec};
 use loadtest_lab::fleet::{Fleet, ReplicasOf};
 use loadtest_load::tokens::User;
 use serde_json::{Value, json};
@@ -173,6 +173,110 @@ impl Script<'_> {
     }
 }
 
+/// A request that is refused for its form.
+struct BadRequest {
+    what: &'static str,
+    method: &'static str,
+    /// `{id}` is that of a voucher on sale.
+    path: &'static str,
+    headers: &'static [(&'static str, &'static str)],
+    body: &'static str,
+}
+
+const ORDER: &str = "/api/vouchers/{id}/orders";
+const VOUCHERS: &str = "/api/admin/vouchers";
+const STOCK: &str = "/api/admin/vouchers/{id}/stock";
+const JSON: &[(&str, &str)] = &[("content-type", "application/json")];
+const FORM: &[(&str, &str)] = &[("content-type", "application/x-www-form-urlencoded")];
+const LIKE_JSON: &[(&str, &str)] = &[("content-type", "application/vnd.api+json")];
+const PACKED: &[(&str, &str)] =
+    &[("content-type", "application/json; charset=utf-8"), ("content-encoding", "gzip")];
+const BASIC: &[(&str, &str)] = &[("authorization", "Basic eDp5")];
+const IMAGE: &[(&str, &str)] = &[("accept", "image/png")];
+
+const fn bad(
+    what: &'static str,
+    (method, path): (&'static str, &'static str),
+    headers: &'static [(&'static str, &'static str)],
+    body: &'static str,
+) -> BadRequest {
+    BadRequest { what, method, path, headers, body }
+}
+
+/// Each is sent with an admin's token, unless it has one of its own.
+const BAD_REQUESTS: [BadRequest; 47] = [
+    bad("a form", ("POST", STOCK), FORM, "units=2"),
+    bad("no content type", ("POST", STOCK), &[], "{\"units\":2}"),
+    bad("no content type and no body", ("POST", STOCK), &[], ""),
+    bad("a type like JSON", ("POST", STOCK), LIKE_JSON, "{\"units\":2}"),
+    bad("a type that is none", ("POST", STOCK), &[("content-type", "json")], "{\"units\":2}"),
+    bad("a packed body", ("POST", STOCK), PACKED, "{\"units\":2}"),
+    bad("an order as a form", ("POST", ORDER), FORM, "price_cents=1"),
+    bad("a packed order", ("POST", ORDER), PACKED, "{}"),
+    bad("a voucher as text", ("POST", VOUCHERS), &[("content-type", "text/plain")], "{}"),
+    bad("on sale as a form", ("POST", "/api/admin/vouchers/{id}/on-sale"), FORM, "a=b"),
+    bad("on sale with a field", ("POST", "/api/admin/vouchers/{id}/on-sale"), JSON, "{\"a\":1}"),
+    bad("no object", ("POST", STOCK), JSON, "[2]"),
+    bad("an empty body", ("POST", STOCK), JSON, ""),
+    bad("half an object", ("POST", STOCK), JSON, "{\"units\":2"),
+    bad("two objects", ("POST", STOCK), JSON, "{\"units\":2}{}"),
+    bad("an order that is no JSON", ("POST", ORDER), JSON, "{price_cents:1}"),
+    bad("an unknown field", ("POST", STOCK), JSON, "{\"units\":2,\"more\":1}"),
+    bad("a field of an order", ("POST", ORDER), JSON, "{\"priceCents\":1}"),
+    bad("a field given twice", ("POST", STOCK), JSON, "{\"units\":2,\"units\":3}"),
+    bad("a missing field", ("POST", STOCK), JSON, "{}"),
+    bad("a field without a value", ("POST", STOCK), JSON, "{\"units\":null}"),
+    bad("a number as text", ("POST", STOCK), JSON, "{\"units\":\"2\"}"),
+    bad("a broken number", ("POST", STOCK), JSON, "{\"units\":2.5}"),
+    bad("no units", ("POST", STOCK), JSON, "{\"units\":0}"),
+    bad("too many units", ("POST", STOCK), JSON, "{\"units\":1000001}"),
+    bad("units beyond 32 bits", ("POST", STOCK), JSON, "{\"units\":5000000000}"),
+    bad("a negative price", ("POST", ORDER), JSON, "{\"price_cents\":-1}"),
+    bad("a price beyond the limit", ("POST", ORDER), JSON, "{\"price_cents\":10000000001}"),
+    bad("a voucher with a title alone", ("POST", VOUCHERS), JSON, "{\"title\":\"Dinner\"}"),
+    bad("an id of zero", ("GET", "/api/vouchers/0"), &[], ""),
+    bad("a negative id", ("GET", "/api/vouchers/-1"), &[], ""),
+    bad("an id with a sign", ("GET", "/api/vouchers/+1"), &[], ""),
+    bad("a hexadecimal id", ("GET", "/api/vouchers/0x1"), &[], ""),
+    bad("an id with a blank", ("GET", "/api/vouchers/%201"), &[], ""),
+    bad("an id beyond 63 bits", ("GET", "/api/vouchers/9223372036854775808"), &[], ""),
+    bad("an id of 20 digits", ("GET", "/api/vouchers/00000000000000000001"), &[], ""),
+    bad("an id with a slash", ("POST", "/api/vouchers/1%2F2/orders"), &[], ""),
+    bad("a bad id and a form", ("POST", "/api/admin/vouchers/x/stock"), FORM, "units=2"),
+    bad("an id of an audit", ("GET", "/api/admin/vouchers/1.0/audit"), &[], ""),
+    bad("another scheme", ("POST", ORDER), BASIC, ""),
+    bad("a scheme, a bad id and a form", ("POST", "/api/vouchers/x/orders"), BASIC, "a=b"),
+    bad("PUT of an order", ("PUT", ORDER), JSON, "{}"),
+    bad("OPTIONS of an order", ("OPTIONS", ORDER), &[], ""),
+    bad("POST to no address", ("POST", "/api/nothing"), JSON, "{}"),
+    bad("an admin's address that is none", ("GET", "/api/admin/nothing"), &[], ""),
+    bad("a voucher that is not there, as an image", ("GET", "/api/vouchers/999999"), IMAGE, ""),
+    bad("another token", ("POST", ORDER), &[("authorization", "Bearer x")], "{}"),
+];
+
+/// What a replica answers to a bad request: status, code, and the words but for their place in
+/// the text, which parsers count in their own ways.
+async fn refusal(base_url: &str, id: &str, admin: &User, bad: &BadRequest) -> Value {
+    let url = format!("{base_url}{}", bad.path.replace("{id}", id));
+    let method = bad.method.parse().expect("a method");
+    let mut request = reqwest::Client::new().request(method, url);
+    if bad.headers.iter().all(|(name, _)| *name != "authorization") {
+        request = request.header("authorization", text(admin));
+    }
+    for (name, value) in bad.headers {
+        request = request.header(*name, *value);
+    }
+    let answer = request.body(bad.body).send().await.expect("an answer");
+    let status = answer.status().as_u16();
+    let header = |name| answer.headers().get(name).and_then(|value| value.to_str().ok());
+    let headers = ["content-type", "accept-encoding", "www-authenticate"].map(header);
+    let headers = json!(headers);
+    let text = answer.text().await.expect("a body");
+    let body: Value = serde_json::from_str(&text).unwrap_or(Value::Null);
+    let words = body["detail"].as_str().unwrap_or(&text).split(" (line").next();
+    json!([status, body["code"], body["field"], words, headers])
+}
+
 fn text(user: &User) -> &str {
     user.authorization.to_str().expect("text")
 }
@@ -190,13 +294,49 @@ fn forget_what_differs(body: &mut Value) {
     }
 }
 
-#[tokio::test]
-async fn a_replica_in_java_answers_as_one_in_rust_does() {
-    let cluster = Cluster::start(Flavor::Any, seckill(), &[]).await.expect("the servers");
+/// One replica in Rust, and one in Java.
+async fn one_of_each(cluster: &Cluster) -> Deployment {
     let flags = ["--lab", "--lock", "redisson"].map(str::to_owned).to_vec();
     let fleet = Fleet { replicas_of: ReplicasOf::Mixed, ..Fleet::RUST };
     let spec = DeploymentSpec { replicas: 2, flags, fleet, ..DeploymentSpec::default() };
-    let deployment = cluster.deploy(spec).await.expect("a deployment");
+    cluster.deploy(spec).await.expect("a deployment")
+}
+
+#[tokio::test]
+async fn a_replica_in_java_refuses_bad_requests_as_one_in_rust_does() {
+    let cluster = Cluster::start(Flavor::Any, seckill(), &[]).await.expect("the servers");
+    let deployment = one_of_each(&cluster).await;
+    let (admins, _) = deployment.users(1, true).await.expect("an admin");
+    let admin = &admins[0];
+    let base_urls = [0, 1].map(|replica| deployment.replicas()[replica].base_url());
+    let mut script = Script { base_url: base_urls[0], replica: 0, admin, said: Vec::new() };
+    let id = script.voucher(1, ("2020", "2090")).await;
+    let (mut differ, mut codes) = (Vec::new(), std::collections::BTreeSet::new());
+    for bad in &BAD_REQUESTS {
+        let ours = refusal(base_urls[0], &id, admin, bad).await;
+        let java = refusal(base_urls[1], &id, admin, bad).await;
+        codes.insert(ours[1].as_str().unwrap_or("none").to_owned());
+        if ours != java {
+            differ.push(format!("{}: {ours}, in Java {java}", bad.what));
+        }
+    }
+    let too_large = json!({"units": "2".repeat(17_000)}).to_string();
+    let too_large =
+        BadRequest { body: too_large.leak(), ..bad("large", ("POST", STOCK), JSON, "") };
+    let large = [base_urls[0], base_urls[1]].map(|at| refusal(at, &id, admin, &too_large));
+    let [ours, java] = large;
+    let (ours, java) = (ours.await, java.await);
+    assert_eq!((&ours[1], &ours), (&json!("body_too_large"), &java));
+    assert!(differ.is_empty(), "{}", differ.join("\n"));
+    let all = "body_encoded invalid_body invalid_id method_not_allowed not_found not_json";
+    let all = format!("{all} unauthorized voucher_not_found");
+    assert_eq!(codes.into_iter().collect::<Vec<_>>().join(" "), all);
+}
+
+#[tokio::test]
+async fn a_replica_in_java_answers_as_one_in_rust_does() {
+    let cluster = Cluster::start(Flavor::Any, seckill(), &[]).await.expect("the servers");
+    let deployment = one_of_each(&cluster).await;
     let (users, _) = deployment.users(4, false).await.expect("buyers");
     let (admins, _) = deployment.users(1, true).await.expect("an admin");
     let mut said = Vec::new();

@@ -4,7 +4,7 @@ use proc_macro2::Span;
 use syn::parse::{Parse, ParseStream};
 use syn::{Error, Expr, Ident, LitStr, Result, Token};
 
-use crate::duration;
+use crate::duration::{LEASE_MS, WAIT_MS, parse_ms};
 
 pub(crate) struct Arguments {
     pub(crate) name: LitStr,
@@ -24,8 +24,8 @@ impl Parse for Arguments {
             match argument.to_string().as_str() {
                 "name" => set(&mut name, &argument, input.parse()?)?,
                 "locks" => set(&mut locks, &argument, input.parse()?)?,
-                "wait" => set(&mut wait, &argument, duration::parse_ms(&input.parse()?)?)?,
-                "lease" => set(&mut lease, &argument, duration::parse_ms(&input.parse()?)?)?,
+                "wait" => set(&mut wait, &argument, parse_ms(&input.parse()?, &WAIT_MS)?)?,
+                "lease" => set(&mut lease, &argument, parse_ms(&input.parse()?, &LEASE_MS)?)?,
                 other => {
                     let text =
                         format!("unknown argument `{other}`; known: name, locks, wait, lease");

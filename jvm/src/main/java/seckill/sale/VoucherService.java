@@ -74,8 +74,7 @@ public class VoucherService {
 
     /** Adds units, and a grant of them. */
     @Transactional
-    public Voucher addStock(long voucher, Integer units) {
-        NewVoucher.checkUnits("units", units);
+    public Voucher addStock(long voucher, int units) {
         int changed = jdbc.update("UPDATE " + mapper.stockTable()
                 + " SET stock = stock + ? WHERE voucher_id = ? AND stock <= ?",
                 units, voucher, MAX_STOCK - units);

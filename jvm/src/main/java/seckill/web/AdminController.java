@@ -6,7 +6,6 @@ import org.springframework.http.ResponseEntity;
 import org.springframework.web.bind.annotation.GetMapping;
 import org.springframework.web.bind.annotation.PathVariable;
 import org.springframework.web.bind.annotation.PostMapping;
-import org.springframework.web.bind.annotation.RequestBody;
 import org.springframework.web.bind.annotation.RequestMapping;
 import org.springframework.web.bind.annotation.RestController;
 
@@ -30,11 +29,14 @@ class AdminController {
         tables = new AuditTables(mapper.ordersTable(), mapper.stockTable(), "stock_grants");
     }
 
+    /** An object without fields. */
+    record Nothing() {}
+
     /** Units to add. */
     record MoreStock(Integer units) {}
 
     @PostMapping
-    ResponseEntity<VoucherAnswer> create(@RequestBody NewVoucher draft) {
+    ResponseEntity<VoucherAnswer> create(@JsonBody NewVoucher draft) {
         draft.check();
         var voucher = VoucherView.of(vouchers.create(draft));
         return ResponseEntity.created(URI.create("/api/vouchers/" + voucher.id()))
@@ -42,17 +44,18 @@ class AdminController {
     }
 
     @PostMapping("/{id}/on-sale")
-    VoucherAnswer putOnSale(@PathVariable long id) {
-        return new VoucherAnswer(VoucherView.of(vouchers.putOnSale(id)));
+    VoucherAnswer putOnSale(@PathVariable VoucherId id, @JsonBody(optional = true) Nothing body) {
+        return new VoucherAnswer(VoucherView.of(vouchers.putOnSale(id.value())));
     }
 
     @PostMapping("/{id}/stock")
-    VoucherAnswer addStock(@PathVariable long id, @RequestBody MoreStock more) {
-        return new VoucherAnswer(VoucherView.of(vouchers.addStock(id, more.units())));
+    VoucherAnswer addStock(@PathVariable VoucherId id, @JsonBody MoreStock more) {
+        NewVoucher.checkUnits("units", more.units());
+        return new VoucherAnswer(VoucherView.of(vouchers.addStock(id.value(), more.units())));
     }
 
     @GetMapping("/{id}/audit")
-    AuditView audit(@PathVariable long id) {
-        return AuditView.of(id, vouchers.audit(id), tables);
+    AuditView audit(@PathVariable VoucherId id) {
+        return AuditView.of(id.value(), vouchers.audit(id.value()), tables);
     }
 }

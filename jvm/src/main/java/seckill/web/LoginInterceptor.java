@@ -1,5 +1,7 @@
 package seckill.web;
 
+import java.util.Collections;
+
 import jakarta.servlet.http.HttpServletRequest;
 import jakarta.servlet.http.HttpServletResponse;
 
@@ -32,7 +34,8 @@ class LoginInterceptor implements HandlerInterceptor, WebMvcConfigurer {
     @Override
     public boolean preHandle(
             HttpServletRequest request, HttpServletResponse response, Object handler) {
-        Tokens.Identity identity = tokens.identity(request.getHeader(HttpHeaders.AUTHORIZATION));
+        var headers = Collections.list(request.getHeaders(HttpHeaders.AUTHORIZATION));
+        Tokens.Identity identity = tokens.identity(headers);
         if (request.getRequestURI().startsWith("/api/admin/")) {
             checkAdmin(identity);
         }

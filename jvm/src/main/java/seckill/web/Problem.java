@@ -38,6 +38,21 @@ public final class Problem extends RuntimeException {
         return new Problem(400, code, "Invalid request", field + ": " + limit).with("field", field);
     }
 
+    public static Problem bodyTooLarge() {
+        return new Problem(
+                413, "body_too_large", "Body too large", "body: at most 16384 bytes");
+    }
+
+    public static Problem notJson() {
+        return new Problem(
+                415, "not_json", "Not JSON", "Content-Type: must be application/json");
+    }
+
+    public static Problem bodyEncoded() {
+        return new Problem(415, "body_encoded", "Body encoded",
+                "Content-Encoding: must be absent or identity").with("field", "Content-Encoding");
+    }
+
     public static Problem noToken() {
         return new Problem(401, "unauthorized", "Not logged in",
                 "A token is needed: Authorization: Bearer <token>.");
@@ -148,6 +163,9 @@ public final class Problem extends RuntimeException {
         var answer = ResponseEntity.status(status).contentType(MediaType.APPLICATION_PROBLEM_JSON);
         if (status == 401) {
             answer.header(HttpHeaders.WWW_AUTHENTICATE, challenge);
+        }
+        if (status == 415) {
+            answer.header(HttpHeaders.ACCEPT_ENCODING, "identity");
         }
         if (status == 503 || code.equals("order_in_progress")) {
             answer.header(HttpHeaders.RETRY_AFTER, "1");

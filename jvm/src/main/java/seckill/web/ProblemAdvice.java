@@ -7,7 +7,6 @@ import jakarta.servlet.http.HttpServletRequest;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 import org.springframework.http.ResponseEntity;
-import org.springframework.http.converter.HttpMessageNotReadableException;
 import org.springframework.web.ErrorResponse;
 import org.springframework.web.HttpRequestMethodNotSupportedException;
 import org.springframework.web.bind.annotation.ExceptionHandler;
@@ -28,9 +27,6 @@ class ProblemAdvice {
         if (error instanceof MethodArgumentTypeMismatchException wrong) {
             return Problem.invalid("invalid_id", wrong.getName(),
                     "must be a whole number from 1 to " + Long.MAX_VALUE);
-        }
-        if (error instanceof HttpMessageNotReadableException) {
-            return Problem.invalid("invalid_body", "body", "is not a valid JSON object");
         }
         if (error instanceof HttpRequestMethodNotSupportedException) {
             return Problem.methodNotAllowed();

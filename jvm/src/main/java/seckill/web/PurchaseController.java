@@ -8,13 +8,14 @@ import org.springframework.http.ResponseEntity;
 import org.springframework.web.bind.annotation.PathVariable;
 import org.springframework.web.bind.annotation.PostMapping;
 import org.springframework.web.bind.annotation.RequestAttribute;
-import org.springframework.web.bind.annotation.RequestBody;
 import org.springframework.web.bind.annotation.RestController;
 
 import seckill.Options;
 import seckill.lock.HoldTimes;
+import seckill.sale.NewVoucher;
 import seckill.sale.Order;
 import seckill.sale.PurchaseService;
+import seckill.web.JsonFields.MayBeAbsent;
 import seckill.web.Views.OrderAnswer;
 import seckill.web.Views.OrderView;
 
@@ -32,20 +33,23 @@ class PurchaseController {
     }
 
     /** What a purchase may state: the price that the buyer saw. */
-    record OrderRequest(Long priceCents) {}
+    record OrderRequest(@MayBeAbsent Long priceCents) {}
 
     @PostMapping("/api/vouchers/{id}/orders")
     ResponseEntity<?> buy(
-            @PathVariable long id,
+            @PathVariable VoucherId id,
             @RequestAttribute(LoginInterceptor.USER) long user,
-            @RequestBody(required = false) OrderRequest body,
+            @JsonBody(optional = true) OrderRequest body,
             HttpServletRequest request) {
-        var times = new HoldTimes();
         Long price = body == null ? null : body.priceCents();
+        if (price != null) {
+            NewVoucher.checkCents("price_cents", price);
+        }
+        var times = new HoldTimes();
         ResponseEntity<?> answer;
         try {
             Order order =
-                    metrics.count(times, () -> purchases.purchase(user, id, price, times));
+                    metrics.count(times, () -> purchases.purchase(user, id.value(), price, times));
             answer = ResponseEntity.created(URI.create("/api/orders/" + order.id()))
                     .body(new OrderAnswer(OrderView.of(order)));
         } catch (RuntimeException error) {

@@ -1,5 +1,7 @@
 package seckill.web;
 
+import java.util.List;
+
 import com.auth0.jwt.JWT;
 import com.auth0.jwt.JWTVerifier;
 import com.auth0.jwt.algorithms.Algorithm;
@@ -27,9 +29,13 @@ class Tokens {
                 .build();
     }
 
-    /** The identity in an {@code Authorization} header, or a refusal. */
-    Identity identity(String authorization) {
-        if (authorization == null || !authorization.regionMatches(true, 0, "Bearer ", 0, 7)) {
+    /** The identity in the one {@code Authorization} header, or a refusal. */
+    Identity identity(List<String> headers) {
+        if (headers.size() > 1) {
+            throw Problem.badToken("The token is not valid; log in again.");
+        }
+        String authorization = headers.isEmpty() ? "" : headers.get(0);
+        if (!authorization.regionMatches(true, 0, "Bearer ", 0, 7)) {
             throw Problem.noToken();
         }
         try {

@@ -19,8 +19,8 @@ class VoucherController {
     }
 
     @GetMapping("/api/vouchers/{id}")
-    TimedVoucher one(@PathVariable long id) {
-        Voucher voucher = vouchers.find(id);
+    TimedVoucher one(@PathVariable VoucherId id) {
+        Voucher voucher = vouchers.find(id.value());
         if (!voucher.onSale()) {
             throw Problem.voucherNotFound();
         }
