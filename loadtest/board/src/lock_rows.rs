@@ -153,7 +153,7 @@ impl HeldLocks {
 }
 
 impl LockRow {
-    /// When its first holder asked for it; those that nobody knows come last.
+    /// When its first holder asked for it; a lock without a tag comes last.
     fn asked_first(&self) -> u64 {
         let tags = self.holders.iter().filter_map(|holder| holder.tag.as_ref());
         tags.map(|tag| tag.asked_at_ms).min().unwrap_or(u64::MAX)
