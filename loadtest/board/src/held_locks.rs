@@ -33,7 +33,7 @@ pub(crate) enum LockSource {
     /// The lane has no deployment yet.
     NoDeployment,
     /// This command writes a list to each line.
-    Command(std::process::Command, ReplicaProcesses),
+    Command(Box<std::process::Command>, ReplicaProcesses),
 }
 
 /// The newest list of a lane.
@@ -114,7 +114,7 @@ impl LockWatch {
                 LockSource::NoServer => self.set(HeldLocks::of_state(ListState::NoServer)),
                 LockSource::NoDeployment => self.set(HeldLocks::default()),
                 LockSource::Command(command, replicas) => {
-                    let ended = self.run(command, &replicas).await;
+                    let ended = self.run(*command, &replicas).await;
                     self.set(ended);
                 }
             }

@@ -6,7 +6,7 @@ const DEADLINE: Duration = Duration::from_secs(20);
 fn shell(script: &str) -> LockSource {
     let mut command = std::process::Command::new("sh");
     command.args(["-c", script]);
-    LockSource::Command(command, ReplicaProcesses::default())
+    LockSource::Command(Box::new(command), ReplicaProcesses::default())
 }
 
 /// Asks until that is the state, with that reason.

@@ -114,7 +114,7 @@ impl Lane {
         }
         let command = lane.deployment.inspector(lock);
         let processes = lane.deployment.replicas().iter().map(|replica| replica.pid()).collect();
-        LockSource::Command(command, ReplicaProcesses(processes))
+        LockSource::Command(Box::new(command), ReplicaProcesses(processes))
     }
 
     /// Records the commands of a race while a page asks for them. It does not end.

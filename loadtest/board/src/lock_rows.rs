@@ -145,7 +145,9 @@ impl HeldLocks {
         let count = locks.len();
         locks.sort_by_key(LockRow::asked_first);
         locks.truncate(MAX_LOCKS);
-        locks.iter_mut().for_each(|lock| lock.complete(replicas, now_ms));
+        for lock in &mut locks {
+            lock.complete(replicas, now_ms);
+        }
         let reason = failures.first().map(|failure| short(&failure.reason));
         let state = if reason.is_some() { ListState::Failed } else { ListState::Listed };
         Some(Self { state, reason, age_ms: None, locks, count })
@@ -182,7 +184,9 @@ impl LockRow {
         *count = ids.len();
         ids.truncate(MAX_OF_LOCK);
         *names = ids.iter().map(|id| replicas.name_of(process_of(id)?)).collect();
-        ids.iter_mut().for_each(|id| *id = short(id));
+        for id in ids {
+            *id = short(id);
+        }
     }
 }
 

@@ -83,10 +83,8 @@ async fn a_hidden_page_asks_for_no_locks() {
     page.browser.run("window.asked = performance.now()").await;
     // The panel asks once a second.
     page.shows("performance.now() - window.asked > 3000").await;
-    let late = format!(
-        "performance.getEntriesByType('resource').filter((it) => it.name.includes('/locks?') \
-         && it.startTime > window.asked + 100).length"
-    );
+    let late = "performance.getEntriesByType('resource').filter((it) => \
+                it.name.includes('/locks?') && it.startTime > window.asked + 100).length";
     assert_eq!(page.browser.run(&format!("return {late}")).await, 0);
     page.browser.run(&set_hidden(false)).await;
     page.shows(&format!("{late} > 0")).await;

@@ -102,7 +102,6 @@ async fn faults_of_servers_and_links_are_seen() {
         page.shows("!document.querySelector('#lane-left .faults button').disabled", DEADLINE).await;
         if seed == 9 {
             commands_have_their_lines(&page).await;
-            held_locks_have_their_replicas(&page).await;
         }
         for (lane, fault, seen) in *faults {
             page.inject((lane, fault), seen).await;
@@ -128,28 +127,6 @@ async fn commands_have_their_lines(page: &Page) {
         page.shows(&format!("{shown}.includes('{words}')"), DEADLINE).await;
     }
     page.browser.run("document.querySelector('#lane-right .commands').open = false").await;
-}
-
-/// The panel of the right lane lists locks of the race; no server knows those of the left lane.
-async fn held_locks_have_their_replicas(page: &Page) {
-    for lane in ["left", "right"] {
-        page.browser
-            .run(&format!("document.querySelector('#lane-{lane} .locks').open = true"))
-            .await;
-    }
-    let no_server = "document.querySelector('#lane-left .lock-state').textContent\
-                     .startsWith('No server knows this lock')";
-    page.shows(no_server, DEADLINE).await;
-    // A list between two purchases has no row.
-    let row = "[...document.querySelectorAll('#lane-right .locks tbody tr')].some((it) => \
-               /^lock:order:\\d+r[123] · process \\d+ on .* · asked [\\d.]+ s ago/\
-               .test(it.textContent))";
-    page.shows(row, DEADLINE).await;
-    for lane in ["left", "right"] {
-        page.browser
-            .run(&format!("document.querySelector('#lane-{lane} .locks').open = false"))
-            .await;
-    }
 }
 
 /// The board did not freeze that replica, so it cannot know before the next race.
