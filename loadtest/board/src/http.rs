@@ -25,6 +25,7 @@ use crate::board_error::{BoardError, ErrorCode};
 use crate::commands::CommandSlice;
 use crate::event_log::{EventLog, LogPosition};
 use crate::lane::FaultRequest;
+use crate::lock_rows::HeldLocks;
 use crate::page;
 use crate::race::{BoardRequests, RaceRequest};
 use crate::race_logs::RaceLogs;
@@ -100,6 +101,7 @@ pub(crate) fn router(state: Arc<BoardState>) -> Router {
         .route("/events", get(stream_events))
         .route("/save", get(save))
         .route("/commands", get(show_commands))
+        .route("/locks", get(show_locks))
         .route("/race", post(start_race))
         .route("/fault", post(inject_fault))
         .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
@@ -224,6 +226,21 @@ async fn show_commands(
 ) -> Result<Json<CommandSlice>, BoardError> {
     let lane = index_of_lane(&query.lane)?;
     Ok(Json(state.logs.commands[lane].read(query.from.parse().unwrap_or(0))))
+}
+
+/// The query for locks.
+#[derive(Debug, Deserialize)]
+struct LockQuery {
+    #[serde(default)]
+    lane: String,
+}
+
+async fn show_locks(
+    State(state): BoardExtractor,
+    Query(query): Query<LockQuery>,
+) -> Result<Json<HeldLocks>, BoardError> {
+    let lane = index_of_lane(&query.lane)?;
+    Ok(Json(state.logs.locks[lane].read()))
 }
 
 fn index_of_lane(name: &str) -> Result<usize, BoardError> {

@@ -134,7 +134,7 @@ async fn pages_of_other_sites_start_no_race_and_inject_no_fault() {
             assert_eq!(response.status(), 403);
         }
     }
-    for path in ["", "events", "save", "commands?lane=left"] {
+    for path in ["", "events", "save", "commands?lane=left", "locks?lane=left"] {
         let response = board.client.get(format!("{}/{path}", board.origin)).send().await;
         assert_eq!(response.expect("an answer").status(), 403, "/{path} without the token");
     }
@@ -193,6 +193,11 @@ async fn bad_input_is_answered_with_its_field_and_limit() {
         let answer: Value = response.json().await.expect("JSON");
         let code = if status == 200 { Value::Null } else { json!("one_of") };
         assert_eq!(answer["code"], code, "{answer}");
+    }
+    for (lane, status) in [("right", 200), ("middle", 400)] {
+        let url = format!("{}/locks?token={}&lane={lane}", board.origin, board.token);
+        let response = board.client.get(url).send().await.expect("an answer");
+        assert_eq!(response.status(), status, "{lane}");
     }
     let long = json!({"left": "x".repeat(MAX_BODY_BYTES)});
     let response = board.post("race", &long).send().await.expect("an answer");

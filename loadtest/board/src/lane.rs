@@ -16,6 +16,8 @@ use tokio::time::Instant;
 
 use crate::board_error::{BoardError, ErrorCode};
 use crate::commands::CommandLog;
+use crate::held_locks::{LockSource, LockWatch};
+use crate::lock_rows::ReplicaProcesses;
 use crate::setup::LaneSetup;
 
 /// The number of the left lane's deployment in its cluster; 0 is that of `loadtest up`.
@@ -55,6 +57,7 @@ pub(crate) struct Lane {
     /// fault follows the other.
     faults: Mutex<Option<RaceFaults>>,
     commands: Arc<CommandLog>,
+    locks: Arc<LockWatch>,
 }
 
 /// The faults of a race.
@@ -88,9 +91,30 @@ impl RaceFaults {
 }
 
 impl Lane {
-    /// A lane without a deployment, whose commands are recorded there.
-    pub(crate) fn new(commands: Arc<CommandLog>) -> Self {
-        Self { commands, ..Self::default() }
+    /// A lane without a deployment, whose commands and locks are shown there.
+    pub(crate) fn new(commands: Arc<CommandLog>, locks: Arc<LockWatch>) -> Self {
+        Self { commands, locks, ..Self::default() }
+    }
+
+    /// Reads the locks that are held while a page asks for them, also between races. It does not
+    /// end.
+    pub(crate) async fn watch_locks(&self) -> Infallible {
+        loop {
+            let changes = self.locks.wanted().await;
+            let source = self.lock_source().await;
+            self.locks.follow(source, changes).await;
+        }
+    }
+
+    async fn lock_source(&self) -> LockSource {
+        let Some(lane) = &*self.deployment.read().await else { return LockSource::NoDeployment };
+        let lock = lane.setup.axes.lock;
+        if !lock.is_distributed() {
+            return LockSource::NoServer;
+        }
+        let command = lane.deployment.inspector(lock);
+        let processes = lane.deployment.replicas().iter().map(|replica| replica.pid()).collect();
+        LockSource::Command(Box::new(command), ReplicaProcesses(processes))
     }
 
     /// Records the commands of a race while a page asks for them. It does not end.
@@ -126,6 +150,7 @@ impl Lane {
         if lane.as_ref().is_some_and(fits) {
             return Ok(());
         }
+        self.locks.change();
         let number = FIRST_NUMBER + u16::try_from(index).unwrap_or(0);
         let schema = format!("sale_{number}");
         if let Some(old) = lane.take()
@@ -219,6 +244,10 @@ impl Lane {
         if action.heals() {
             self.commands.disarm();
         }
+        // Its locks are on another server, or its processes are other ones.
+        if matches!(action, FaultAction::FailOverRedis | FaultAction::Restart) {
+            self.locks.change();
+        }
         match seen {
             Ok(witness) => {
                 let phase = if action.heals() { "healed" } else { "witness" };
@@ -235,6 +264,7 @@ impl Lane {
 
     /// Kills the lane's servers.
     pub(crate) async fn take_down(&self) {
+        self.locks.change();
         if let Some(lane) = self.deployment.write().await.take() {
             lane.deployment.end().await;
         }

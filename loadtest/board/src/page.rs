@@ -15,13 +15,14 @@ const TEMPLATE: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/style.css");
 /// All texts of the page, by language.
 const STRINGS: &str = include_str!("page/strings.json");
-const SCRIPT: [&str; 12] = [
+const SCRIPT: [&str; 13] = [
     include_str!("page/words.js"),
     include_str!("page/model.js"),
     include_str!("page/draw.js"),
     include_str!("page/player.js"),
     include_str!("page/bets.js"),
     include_str!("page/commands.js"),
+    include_str!("page/locks.js"),
     include_str!("page/lane.js"),
     include_str!("page/challenge.js"),
     include_str!("page/announce.js"),

@@ -20,6 +20,8 @@ mod browser;
 mod bet_tests;
 #[path = "page_lane_browser_tests.rs"]
 mod lane_tests;
+#[path = "page_locks_browser_tests.rs"]
+mod locks_tests;
 #[path = "page_picture_browser_tests.rs"]
 mod picture_tests;
 

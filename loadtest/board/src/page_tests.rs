@@ -9,6 +9,7 @@ use super::*;
 use crate::board_error::ErrorCode;
 use crate::challenge;
 use crate::event_log::{EventLog, LogPosition, MAX_BYTES, Priority, RESERVE_BYTES};
+use crate::lock_rows::ListState;
 use crate::setup::RaceSetup;
 
 /// What issue of a saved race may have at most, in bytes.
@@ -74,7 +75,13 @@ fn every_text_that_the_page_names_is_in_the_table() {
     let results = challenge::RESULTS.map(|result| format!("result_{result}"));
     let challenges = CHALLENGES.each_ref().map(|it| format!("challenge_{}", it.number));
     let all = [&rules[..], &faults, &states, &errors, &replicas, &more, &whys, &bets, &phases];
-    let all = [all.concat(), results.to_vec(), challenges.to_vec()];
+    let locks =
+        ListState::ALL.map(|state| format!("locks_{}", json!(state).as_str().expect("a name")));
+    let of_locks = ["lock_free", "lock_partial", "lock_unknown", "lock_damaged", "locks_no_answer"];
+    let leases = ["no_expiry", "session", "client_clock"].map(|lease| format!("lease_{lease}"));
+    let of_locks = of_locks.map(str::to_owned);
+    let locks = [&locks[..], &of_locks, &leases].concat();
+    let all = [all.concat(), results.to_vec(), challenges.to_vec(), locks];
     for key in all.concat().iter().chain(&rungs) {
         assert!(known.contains(key), "{key}");
     }

@@ -43,7 +43,9 @@ pub(crate) struct Arena {
 
 impl Arena {
     pub(crate) fn new(cluster: Arc<Cluster>, logs: RaceLogs) -> Self {
-        let lanes = logs.commands.clone().map(Lane::new);
+        let RaceLogs { commands: [left, right], locks: [left_locks, right_locks], .. } =
+            logs.clone();
+        let lanes = [Lane::new(left, left_locks), Lane::new(right, right_locks)];
         Self { cluster, logs, lanes }
     }
 
@@ -56,7 +58,12 @@ impl Arena {
                 drop(turn);
             }
         };
-        tokio::join!(racing, self.inject(0, left), self.inject(1, right));
+        let requests = async { tokio::join!(racing, self.inject(0, left), self.inject(1, right)) };
+        tokio::select! {
+            _ended = requests => {}
+            never = self.lanes[0].watch_locks() => match never {},
+            never = self.lanes[1].watch_locks() => match never {},
+        }
     }
 
     async fn inject(&self, lane: usize, mut faults: mpsc::Receiver<FaultRequest>) {

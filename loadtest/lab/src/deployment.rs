@@ -15,7 +15,7 @@ use testbed::{
 use crate::cluster::{Cluster, RedisServers, blocking};
 use crate::command::run_seckill;
 use crate::fleet::Fleet;
-use crate::lock::ExtraServers;
+use crate::lock::{ExtraServers, Lock};
 use crate::lock_server::LockServer;
 use crate::replica_starter::{ReplicaProxies, ReplicaStarter};
 use crate::requirements::{FaultRequirements, Link};
@@ -272,6 +272,19 @@ impl Deployment {
     pub fn command(&self) -> std::process::Command {
         let mut command = std::process::Command::new(&self.program);
         command.envs(self.secrets.iter().map(|(key, value)| (key, value))).stdin(Stdio::null());
+        command
+    }
+
+    /// `seckill lock ls` of that lock, which writes a line of JSON each second. After a failover it
+    /// reads the new master.
+    pub fn inspector(&self, lock: Lock) -> std::process::Command {
+        let mut command = self.command();
+        command.args(["lock", "ls", "--watch", "--json", "--kind", lock.name()]);
+        let successor = self.follower().filter(|_| !self.main_redis().is_running());
+        if let Some((successor, _)) = successor {
+            let url = successor.url().trim_end_matches("/0");
+            command.env("REDIS_URL", format!("{url}/{}", self.number));
+        }
         command
     }
 

@@ -65,6 +65,7 @@ class LaneView {
     this.links = this.faults.querySelector('.links');
     this.links.addEventListener('change', () => this.nameLinks());
     this.commands = new CommandPanel(this.root.querySelector('.commands'), name);
+    this.locks = new LockPanel(this.root.querySelector('.locks'), name);
     document.getElementById('lanes').append(this.root);
   }
 
@@ -124,6 +125,7 @@ class LaneView {
     this.nameLinks();
     this.answer(() => '');
     this.commands.restart();
+    this.locks.restart();
     this.root.querySelector('.verdict').hidden = true;
     this.translate();
   }
@@ -132,6 +134,7 @@ class LaneView {
   translate() {
     applyWords(this.root);
     this.commands.translate();
+    this.locks.translate();
     setText(this.root.querySelector('.answer'), this.answerText());
     this.shown = {};
     if (!this.lane) return;

@@ -313,7 +313,7 @@ const KEYS = { ' ': 'play', ',': 'back', '.': 'step', v: 'jump', l: 'latest' };
 // Keys of one character belong to the lanes and the time: nowhere else do they do anything.
 addEventListener('keydown', (event) => {
   const { target, key } = event;
-  const isStage = target.closest?.('#lanes, #time') && !target.closest('.log, .commands');
+  const isStage = target.closest?.('#lanes, #time') && !target.closest('.log, .commands, .locks');
   const isField = target.closest?.('input:not([type=range]), select');
   const isPressed = key === ' ' && target.closest?.('button, a, summary');
   const action = KEYS[key];

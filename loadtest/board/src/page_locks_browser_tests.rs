@@ -1,0 +1,91 @@
+//! The panel of locks in a browser.
+
+use super::*;
+use crate::lock_rows::ReplicaProcesses;
+
+fn list(state: &str, failures: &Value) -> String {
+    let tag = json!({"label": "seckill", "host": "db3", "process": 4711, "asked_at_ms": 1});
+    let holder = json!({
+        "id": "<b>x</b>", "owner": "<b>x</b>", "tag": tag, "holds": 2, "shares": false,
+        "lease": {"kind": "ends", "left_ms": 940}, "token": "7", "place": null, "servers": 1,
+    });
+    let mut other = holder.clone();
+    (other["tag"], other["token"]) = (Value::Null, Value::Null);
+    other["lease"] = json!({"kind": "session"});
+    let waiters = json!({
+        "known": true, "ordered": true, "complete": false,
+        "ids": ["5e1d:2@db3/4712/seckill/7", "b"],
+    });
+    let lock = |name: &str, holder: Value, waiters: Value| {
+        json!({
+            "name": name, "kinds": ["fair"], "state": state, "reason": null,
+            "holders": [holder], "waiters": waiters, "renewal": "yes",
+        })
+    };
+    let locks = [lock("lock:order:7", holder, waiters), lock("n", other, json!({"known": false}))];
+    json!({"complete": true, "locks": locks, "unlisted": [], "failures": failures}).to_string()
+}
+
+/// How often the page has asked for locks.
+const QUESTIONS: &str =
+    "performance.getEntriesByType('resource').filter((it) => it.name.includes('/locks?')).length";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_open_panel_shows_each_lock_with_its_holder_its_lease_and_its_waiters() {
+    let mut page = OpenPage::open("").await;
+    let _race = page.begin().await;
+    let processes = ReplicaProcesses(vec![4711, 4712]);
+    page.board.logs.locks[0].show(&list("held", &json!([])), &processes);
+    page.browser.run(NEXT_PICTURE).await;
+    assert_eq!(page.browser.run(&format!("return {QUESTIONS}")).await, 0, "it is closed");
+    page.browser.run("document.querySelector('#lane-left .locks').open = true").await;
+    page.shows("document.querySelectorAll('#lane-left .locks tbody tr').length === 2").await;
+    let row = page.text("#lane-left .locks tbody tr").await;
+    for words in [
+        "lock:order:7",
+        "r1 · process 4711 on db3 · asked ",
+        "entered 2 times",
+        "0.9 s",
+        "7",
+        "1. r2 · 5e1d:2@db3/4…",
+        "2. b",
+        "and 0+ more",
+    ] {
+        assert!(row.contains(words), "{words}: {row}");
+    }
+    let other = page.text("#lane-left .locks tbody tr:last-child").await;
+    let said = ["<b>x</b>", "with its session", "none stored", "not known to the server"];
+    assert!(said.iter().all(|words| other.contains(words)), "{other}");
+    page.click("#language").await;
+    let rows = "document.querySelector('#lane-left .locks tbody').textContent";
+    page.shows(&format!("{rows}.includes('随会话结束')")).await;
+    page.click("#language").await;
+    let failures = json!([{"kinds": ["fair"], "exit_code": 69, "reason": "Redis is silent"}]);
+    page.board.logs.locks[0].show(&list("held", &failures), &processes);
+    let state = "document.querySelector('#lane-left .lock-state').textContent";
+    page.shows(&format!(
+        "{state} === 'The locks could not be read completely. The inspector tries again.'"
+    ))
+    .await;
+    assert_eq!(page.text("#lane-left .lock-reason").await, "Redis is silent");
+    assert_eq!(page.text("#lane-right .lock-state").await, "The inspector is connecting.");
+    let logged = page.browser.logged().await;
+    assert!(logged.is_empty(), "the page logged {logged:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hidden_page_asks_for_no_locks() {
+    let mut page = OpenPage::open("").await;
+    let _race = page.begin().await;
+    page.browser.run("document.querySelector('#lane-left .locks').open = true").await;
+    page.shows(&format!("{QUESTIONS} > 0")).await;
+    page.browser.run(&set_hidden(true)).await;
+    page.browser.run("window.asked = performance.now()").await;
+    // The panel asks once a second.
+    page.shows("performance.now() - window.asked > 3000").await;
+    let late = "performance.getEntriesByType('resource').filter((it) => \
+                it.name.includes('/locks?') && it.startTime > window.asked + 100).length";
+    assert_eq!(page.browser.run(&format!("return {late}")).await, 0);
+    page.browser.run(&set_hidden(false)).await;
+    page.shows(&format!("{late} > 0")).await;
+}
