@@ -46,7 +46,7 @@ fn a_fault_of_several_servers_is_no_cell_where_they_are_one_or_the_lock_does_not
         let (guards, scopes) = (vec![Guards::On], vec![Scope::User]);
         let (locks, topologies) = (vec![lock], vec![topology]);
         let (faults, replicas) = (faults.to_vec(), vec![2]);
-        let axes = Axes { locks, guards, scopes, faults, topologies, replicas, ..axes() };
+        let axes = Axes { locks, scopes, guards, replicas, faults, topologies, ..axes() };
         axes.trials().0.len()
     };
     let lost = fault(TopologyFault::Ensemble(EnsembleFault::LeaderLost));

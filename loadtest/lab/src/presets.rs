@@ -183,7 +183,7 @@ fn smoke_topologies() -> Vec<CellSpec> {
     trials.extend(TOPOLOGY_FAULTS.map(|(fault, topology, lock)| {
         let axes = CellAxes { lock, scope: Scope::User, guards: Guards::On, replicas: 2 };
         let fault = Some(FaultKind::OnTopology(fault));
-        CellSpec { topology, fault, ..CellSpec::plain(axes) }
+        CellSpec { fault, topology, ..CellSpec::plain(axes) }
     }));
     let scope = Scope::Voucher;
     for (topology, lock) in
