@@ -10,6 +10,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use crate::bed_state::{BedState, create_private_folder};
+use crate::ensemble::EnsembleMember;
 use crate::error::{Error, Result};
 use crate::ports;
 use crate::probe::{Probe, http_get_until};
@@ -148,12 +149,13 @@ impl Etcd {
         &self.endpoint
     }
 
-    /// Whether it says that it leads.
-    pub(crate) fn leads(&self) -> bool {
-        let line = "\netcd_server_is_leader ";
-        let is_read = |text: &str| text.split(line).nth(1).is_some_and(|rest| rest.contains('\n'));
+    /// Whether that line is among its metrics.
+    fn says(&self, line: &str) -> bool {
+        let name = line.split(' ').next().unwrap_or_default();
+        let begin = format!("\n{name} ");
+        let is_read = |text: &str| text.split(&begin).nth(1).is_some_and(|it| it.contains('\n'));
         http_get_until(self.address, "/metrics", is_read)
-            .is_ok_and(|text| text.contains("\netcd_server_is_leader 1\n"))
+            .is_ok_and(|text| text.contains(&format!("\n{line}\n")))
     }
 
     /// What etcd's own client prints for these arguments, in its version 3 of the API.
@@ -194,5 +196,19 @@ impl Deref for Etcd {
 
     fn deref(&self) -> &Process {
         &self.process
+    }
+}
+
+impl EnsembleMember for Etcd {
+    fn leads(&self) -> bool {
+        self.says("etcd_server_is_leader 1")
+    }
+
+    fn follows(&self) -> bool {
+        self.says("etcd_server_has_leader 1") && !self.leads()
+    }
+
+    fn is_apart(&self) -> bool {
+        self.says("etcd_server_has_leader 0")
     }
 }

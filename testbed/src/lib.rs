@@ -41,7 +41,7 @@
 //! Modules in reading order: `bed` (the folder and its end), `bed_state` (what servers know of it),
 //! `spawner`, `reaper`, `process` (one server and what can be done to it), `probe` (readiness).
 //! One file per server follows: `redis`, `redis_cluster`, `redis_sentinel`, `database`,
-//! `zookeeper`, `zookeeper_ensemble`, `etcd`, `etcd_cluster`, `replica`, `haproxy`,
+//! `ensemble`, `zookeeper`, `zookeeper_ensemble`, `etcd`, `etcd_cluster`, `replica`, `haproxy`,
 //! `program`. `proxy` is a way on which things go wrong; `shim` a clock that can be set and a disk
 //! that can be stalled. Tools are `certificates`, `mysql_wire`, `zookeeper_wire`,
 //! `zookeeper_introducer`, `forward_proxy`, `resp`, `programs`, `ports`, `stopwatch`, `logs` and
@@ -53,6 +53,7 @@ mod bed;
 mod bed_state;
 mod certificates;
 mod database;
+mod ensemble;
 mod error;
 mod etcd;
 mod etcd_cluster;
@@ -84,6 +85,7 @@ mod zookeeper_wire;
 
 pub use bed::{Bed, Builder, LogsOnPanic};
 pub use database::{Database, Flavor, ReplicatedDatabase, Replication};
+pub use ensemble::{Ensemble, EnsembleMember};
 pub use error::{Error, Result, UnknownFlavor};
 pub use etcd::{Etcd, EtcdOptions};
 pub use etcd_cluster::EtcdCluster;

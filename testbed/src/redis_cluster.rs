@@ -115,11 +115,11 @@ impl RedisCluster {
         from.command(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &id(to)?]).map(drop)
     }
 
-    /// Moves the keys of a slot, and then the slot itself.
+    /// Moves the keys of a slot, and then the slot itself. Returns the keys.
     ///
     /// # Errors
     /// As [`RedisCluster::begin_move`].
-    pub fn finish_move(&self, slot: u16, from: usize, to: usize) -> Result<()> {
+    pub fn finish_move(&self, slot: u16, from: usize, to: usize) -> Result<Vec<String>> {
         let (slot, from, to) = (slot.to_string(), &self.nodes[from], &self.nodes[to]);
         let keys = from.command(&["CLUSTER", "GETKEYSINSLOT", &slot, "1000"])?;
         let (host, port) = (to.addr().ip().to_string(), to.addr().port().to_string());
@@ -134,7 +134,7 @@ impl RedisCluster {
         for node in [to, from].into_iter().chain(self.masters().iter().filter(is_other)) {
             node.command(&["CLUSTER", "SETSLOT", &slot, "NODE", &target])?;
         }
-        Ok(())
+        Ok(keys.into_iter().map(str::to_owned).collect())
     }
 
     fn join(&self) -> Result<()> {

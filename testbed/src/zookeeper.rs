@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::bed_state::{BedState, create_private_folder, write_private};
+use crate::ensemble::EnsembleMember;
 use crate::error::{Error, Result};
 use crate::ports;
 use crate::probe::{Probe, four_letter_word};
@@ -193,6 +194,21 @@ impl Deref for ZooKeeper {
 
     fn deref(&self) -> &Process {
         &self.process
+    }
+}
+
+impl EnsembleMember for ZooKeeper {
+    fn leads(&self) -> bool {
+        self.four_letter_word("srvr").is_ok_and(|says| says.contains("Mode: leader"))
+    }
+
+    fn follows(&self) -> bool {
+        self.four_letter_word("srvr").is_ok_and(|says| says.contains("Mode: follower"))
+    }
+
+    fn is_apart(&self) -> bool {
+        let says = self.four_letter_word("srvr");
+        says.is_ok_and(|says| says.contains("not currently serving requests"))
     }
 }
 

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use testbed::Replication;
 
 use crate::cell_axes::{CellAxes, Load, PurchaseMode};
-use crate::faults::{FaultKind, FaultRequirements, Link, Schedule, TargetedFault};
+use crate::faults::{FaultKind, FaultRequirements, Link, Schedule, TargetedFault, TopologyFault};
 use crate::lock::{ExtraServers, Lock};
 use crate::predict::{Case, Family, Prediction, Scenario, expectation};
 use crate::topology::Topology;
@@ -311,6 +311,10 @@ impl CellSpec {
         };
         match self.fault {
             Some(FaultKind::RollingRestart) => 150 + restarted * u64::from(self.axes.replicas),
+            // The sale goes on while a server returns. Without all three it does not.
+            Some(FaultKind::OnTopology(fault)) if fault != TopologyFault::ThreeAtOnce => {
+                2 * default_load
+            }
             // No purchase passes a point once the voucher is sold out.
             Some(FaultKind::Failpoint) => 2 * default_load,
             _ => default_load,
@@ -332,6 +336,7 @@ impl CellSpec {
             _ => None,
         };
         if let Some(ms) = lease_ms {
+            let ms = ms.max(self.axes.lock.least_lease_ms());
             with(&["--lease-ms", &ms.to_string()]);
         }
         match self.scenario {

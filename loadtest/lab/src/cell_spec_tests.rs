@@ -27,6 +27,18 @@ fn with_guards_on_every_cell_holds_but_where_an_asynchronous_primary_is_lost() {
 }
 
 #[test]
+fn an_etcd_lock_has_no_lease_that_etcd_refuses() {
+    let fault = Some(FaultKind::KillReplica);
+    let lease = |lock| {
+        let trial = CellSpec { fault, ..trial(lock, Scope::User, Guards::On) };
+        let flags = trial.flags(&Load::DEFAULT, FaultRequirements::default());
+        let at = flags.iter().position(|flag| flag == "--lease-ms").expect("it has a lease");
+        flags[at + 1].clone()
+    };
+    assert_eq!([lease(Lock::Etcd), lease(Lock::Redisson)], ["1500", "1000"]);
+}
+
+#[test]
 fn without_guards_a_fault_at_a_random_moment_is_no_cell() {
     let calm = trial(Lock::Redisson, Scope::Voucher, Guards::Off);
     for fault in FaultKind::ALL {

@@ -20,7 +20,6 @@ use uuid::Uuid;
 use crate::command::run_seckill;
 use crate::deployment::{Deployment, DeploymentSpec};
 use crate::lock::ExtraServers;
-use crate::lock_server::LockServer;
 use crate::requirements::FaultRequirements;
 use crate::sale_database::SaleDatabase;
 use crate::topology::Topology;
@@ -202,19 +201,7 @@ impl Cluster {
         } else {
             self.shared.clone()
         };
-        let lock_server = match spec.needs {
-            ExtraServers::Nothing | ExtraServers::IndependentRedis => None,
-            ExtraServers::ZooKeeper if topology.has_ensemble() => {
-                Some(LockServer::ZooKeeperEnsemble(self.start_zookeeper_ensemble().await?))
-            }
-            ExtraServers::Etcd if topology.has_ensemble() => {
-                Some(LockServer::EtcdCluster(self.start_etcd_cluster().await?))
-            }
-            ExtraServers::ZooKeeper => {
-                Some(LockServer::ZooKeeper(Box::new(self.start_zookeeper().await?)))
-            }
-            ExtraServers::Etcd => Some(LockServer::Etcd(Box::new(self.start_etcd().await?))),
-        };
+        let lock_server = self.start_lock_server(spec.needs, topology).await?;
         let database = match requirements.replication.or(topology.replication()) {
             Some(replication) => SaleDatabase::replicated(&self.bed, replication).await?,
             None if topology == Topology::Galera => SaleDatabase::galera(&self.bed).await?,

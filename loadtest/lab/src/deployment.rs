@@ -9,14 +9,15 @@ use loadtest_load::tokens;
 use loadtest_load::tokens::User;
 use loadtest_measure::error::Result;
 use testbed::{
-    Database, Haproxy, HaproxyOptions, Proxy, Redis, RedisSentinel, Replica, ReplicatedDatabase,
+    Database, Haproxy, HaproxyOptions, Proxy, Redis, RedisCluster, RedisSentinel, Replica,
+    ReplicatedDatabase,
 };
 
 use crate::cluster::{Cluster, RedisServers, blocking};
 use crate::command::run_seckill;
 use crate::fleet::Fleet;
 use crate::lock::{ExtraServers, Lock};
-use crate::lock_server::LockServer;
+use crate::lock_server::{LockEnsemble, LockServer};
 use crate::replica_starter::{ReplicaProxies, ReplicaStarter};
 use crate::requirements::{FaultRequirements, Link};
 use crate::sale_database::SaleDatabase;
@@ -266,6 +267,16 @@ impl Deployment {
     /// The process of its `ZooKeeper` or etcd, if its lock needs one, and which of them it is.
     pub fn lock_server(&self) -> Option<(&'static str, u32)> {
         self.lock_server.as_ref().map(LockServer::process)
+    }
+
+    /// The three servers that its lock lives on, if they are three.
+    pub fn ensemble(&self) -> Option<&LockEnsemble> {
+        self.lock_server.as_ref().and_then(LockServer::ensemble)
+    }
+
+    /// The Redis Cluster that its main Redis is in.
+    pub fn redis_cluster(&self) -> Option<&Arc<RedisCluster>> {
+        self.redis.cluster.as_ref()
     }
 
     /// `seckill` with the secrets of its replicas.

@@ -130,6 +130,11 @@ impl Lock {
         }
     }
 
+    /// The shortest lease that it accepts, in milliseconds, of those that cells ask for.
+    pub fn least_lease_ms(self) -> u64 {
+        if self.backend() == Backend::Etcd { 1500 } else { 1 }
+    }
+
     /// Whether it keeps other processes out.
     pub fn is_distributed(self) -> bool {
         !matches!(self.family(), Family::None | Family::Local)

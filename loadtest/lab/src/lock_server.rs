@@ -1,20 +1,31 @@
 //! The servers that a lock lives on alone, their own for each deployment.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use loadtest_measure::error::Result;
 use loadtest_measure::machine::{version_of, zookeeper_version};
 use testbed::{Etcd, EtcdCluster, EtcdOptions, ZooKeeper, ZooKeeperEnsemble, ZooKeeperOptions};
 
 use crate::cluster::{Cluster, blocking};
+use crate::lock::ExtraServers;
+use crate::topology::Topology;
 
 /// Servers that are neither the database nor a Redis: one, or three of them.
 #[derive(Debug)]
 pub(super) enum LockServer {
     ZooKeeper(Box<ZooKeeper>),
-    ZooKeeperEnsemble(ZooKeeperEnsemble),
     Etcd(Box<Etcd>),
-    EtcdCluster(EtcdCluster),
+    Ensemble(LockEnsemble),
+}
+
+/// Three servers. Cheap to clone.
+#[derive(Debug, Clone)]
+pub enum LockEnsemble {
+    /// An ensemble of `ZooKeeper`.
+    ZooKeeper(Arc<ZooKeeperEnsemble>),
+    /// A cluster of etcd.
+    Etcd(Arc<EtcdCluster>),
 }
 
 impl LockServer {
@@ -22,9 +33,9 @@ impl LockServer {
     pub(super) fn setting(&self) -> (String, String) {
         let (variable, addresses) = match self {
             Self::ZooKeeper(server) => ("ZOOKEEPER_URL", server.connect_string().to_owned()),
-            Self::ZooKeeperEnsemble(ensemble) => ("ZOOKEEPER_URL", ensemble.connect_string()),
+            Self::Ensemble(LockEnsemble::ZooKeeper(all)) => ("ZOOKEEPER_URL", all.connect_string()),
             Self::Etcd(server) => ("ETCD_ENDPOINTS", server.endpoint().to_owned()),
-            Self::EtcdCluster(cluster) => ("ETCD_ENDPOINTS", cluster.endpoints()),
+            Self::Ensemble(LockEnsemble::Etcd(all)) => ("ETCD_ENDPOINTS", all.endpoints()),
         };
         (variable.to_owned(), addresses)
     }
@@ -33,9 +44,9 @@ impl LockServer {
     pub(super) fn process(&self) -> (&'static str, u32) {
         match self {
             Self::ZooKeeper(server) => ("zookeeper", server.pid()),
-            Self::ZooKeeperEnsemble(ensemble) => ("zookeeper", ensemble.members()[0].pid()),
+            Self::Ensemble(LockEnsemble::ZooKeeper(all)) => ("zookeeper", all.members()[0].pid()),
             Self::Etcd(server) => ("etcd", server.pid()),
-            Self::EtcdCluster(cluster) => ("etcd", cluster.members()[0].pid()),
+            Self::Ensemble(LockEnsemble::Etcd(all)) => ("etcd", all.members()[0].pid()),
         }
     }
 
@@ -43,13 +54,45 @@ impl LockServer {
     pub(super) fn zookeeper(&self) -> Option<SocketAddr> {
         match self {
             Self::ZooKeeper(server) => Some(server.addr()),
-            Self::ZooKeeperEnsemble(_) | Self::Etcd(_) | Self::EtcdCluster(_) => None,
+            Self::Etcd(_) | Self::Ensemble(_) => None,
+        }
+    }
+
+    /// The three servers, if it is three.
+    pub(super) fn ensemble(&self) -> Option<&LockEnsemble> {
+        match self {
+            Self::Ensemble(ensemble) => Some(ensemble),
+            Self::ZooKeeper(_) | Self::Etcd(_) => None,
         }
     }
 }
 
 impl Cluster {
-    pub(super) async fn start_zookeeper_ensemble(&self) -> Result<ZooKeeperEnsemble> {
+    /// Starts what that lock lives on alone, if it needs such servers.
+    pub(super) async fn start_lock_server(
+        &self,
+        needs: ExtraServers,
+        topology: Topology,
+    ) -> Result<Option<LockServer>> {
+        let has_ensemble = topology.has_ensemble();
+        Ok(Some(match needs {
+            ExtraServers::Nothing | ExtraServers::IndependentRedis => return Ok(None),
+            ExtraServers::ZooKeeper if has_ensemble => {
+                let ensemble = Arc::new(self.start_zookeeper_ensemble().await?);
+                LockServer::Ensemble(LockEnsemble::ZooKeeper(ensemble))
+            }
+            ExtraServers::Etcd if has_ensemble => {
+                let cluster = Arc::new(self.start_etcd_cluster().await?);
+                LockServer::Ensemble(LockEnsemble::Etcd(cluster))
+            }
+            ExtraServers::ZooKeeper => {
+                LockServer::ZooKeeper(Box::new(self.start_zookeeper().await?))
+            }
+            ExtraServers::Etcd => LockServer::Etcd(Box::new(self.start_etcd().await?)),
+        }))
+    }
+
+    async fn start_zookeeper_ensemble(&self) -> Result<ZooKeeperEnsemble> {
         let (bed, options) = (self.bed.clone(), ZooKeeperOptions::default());
         let (ensemble, said) = blocking(move || {
             let ensemble = bed.zookeeper_ensemble(options)?;
@@ -74,7 +117,7 @@ impl Cluster {
         Ok(zookeeper)
     }
 
-    pub(super) async fn start_etcd_cluster(&self) -> Result<EtcdCluster> {
+    async fn start_etcd_cluster(&self) -> Result<EtcdCluster> {
         let bed = self.bed.clone();
         let cluster = blocking(move || bed.etcd_cluster(EtcdOptions::default())).await?;
         let version = version_of(cluster.members()[0].pid(), "etcd", "--version").await;
@@ -83,7 +126,7 @@ impl Cluster {
     }
 
     /// Starts an etcd.
-    pub(super) async fn start_etcd(&self) -> Result<Etcd> {
+    async fn start_etcd(&self) -> Result<Etcd> {
         let bed = self.bed.clone();
         let etcd = blocking(move || bed.etcd(EtcdOptions::default())).await?;
         let version = version_of(etcd.pid(), "etcd", "--version").await;

@@ -4,7 +4,7 @@ use loadtest_judge::verdict::Rule;
 
 use super::*;
 use crate::cell_axes::{CellAxes, PurchaseMode};
-use crate::faults::FaultKind;
+use crate::faults::{EnsembleFault, FaultKind, PairFault, TopologyFault};
 use crate::lock::Lock;
 use crate::matrix_axes::Axes;
 use crate::predict::{Prediction, Scenario};
@@ -37,6 +37,31 @@ fn a_topology_is_an_axis_and_refuses_what_needs_the_one_server_that_it_replaces(
     assert_eq!(count(&[Topology::Sentinel]), (4, 2), "it has no Redis to be frozen");
     assert_eq!(count(&[Topology::SemiSync, Topology::Galera]), (12, 0));
     assert_eq!(count(&[Topology::Ensemble]), (0, 6), "neither lock is in ZooKeeper");
+}
+
+#[test]
+fn a_fault_of_several_servers_is_no_cell_where_they_are_one_or_the_lock_does_not_use_them() {
+    let fault = |fault| vec![Some(FaultKind::OnTopology(fault))];
+    let cells = |faults: &[Option<FaultKind>], lock, topology| {
+        let (guards, scopes) = (vec![Guards::On], vec![Scope::User]);
+        let (locks, topologies) = (vec![lock], vec![topology]);
+        let (faults, replicas) = (faults.to_vec(), vec![2]);
+        let axes = Axes { locks, scopes, guards, replicas, faults, topologies, ..axes() };
+        axes.trials().0.len()
+    };
+    let lost = fault(TopologyFault::Ensemble(EnsembleFault::LeaderLost));
+    assert_eq!(cells(&lost, Lock::Etcd, Topology::Ensemble), 1);
+    assert_eq!(cells(&lost, Lock::Etcd, Topology::Single), 0, "one server leads no other");
+    assert_eq!(cells(&lost, Lock::Redisson, Topology::Replicated), 0, "it uses no ensemble");
+    let moves = fault(TopologyFault::SlotMoves);
+    assert_eq!(cells(&moves, Lock::Redisson, Topology::RedisCluster), 1);
+    assert_eq!(cells(&moves, Lock::Redisson, Topology::Sentinel), 0, "it has no slots");
+    let returns = fault(TopologyFault::Pair(PairFault::OldPrimaryReturns));
+    assert_eq!(cells(&returns, Lock::Redisson, Topology::SemiSync), 1);
+    assert_eq!(cells(&returns, Lock::Redisson, Topology::Async), 0, "two would acknowledge");
+    let three = fault(TopologyFault::ThreeAtOnce);
+    assert_eq!(cells(&three, Lock::Zookeeper, Topology::Replicated), 1);
+    assert_eq!(cells(&three, Lock::Zookeeper, Topology::Ensemble), 0, "it has one database");
 }
 
 #[test]

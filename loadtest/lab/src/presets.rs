@@ -7,7 +7,9 @@ use testbed::Replication;
 
 use crate::cell_axes::{CellAxes, PurchaseMode};
 use crate::cell_spec::CellSpec;
-use crate::faults::{FaultKind, Link, NetworkFault, SentinelFault};
+use crate::faults::{
+    EnsembleFault, FaultKind, Link, NetworkFault, PairFault, SentinelFault, TopologyFault,
+};
 use crate::injected_bugs::DEFAULT_SEEDS;
 use crate::lock::Lock;
 use crate::matrix_axes::{Axes, NotGenerated};
@@ -123,6 +125,20 @@ const SMOKE_FAULTS: [(FaultKind, Lock); 39] = [
     (FaultKind::TwoAtOnce, Lock::Redisson),
 ];
 
+/// For each fault of several servers the topology and the lock of its cell.
+const TOPOLOGY_FAULTS: [(TopologyFault, Topology, Lock); TopologyFault::ALL.len()] = {
+    use Topology as T;
+    use TopologyFault as F;
+    [
+        (F::Ensemble(EnsembleFault::LeaderLost), T::Ensemble, Lock::Zookeeper),
+        (F::Ensemble(EnsembleFault::SplitBrain), T::Ensemble, Lock::Etcd),
+        (F::SlotMoves, T::RedisCluster, Lock::Redisson),
+        (F::Pair(PairFault::ReplicaLags), T::SemiSync, Lock::Redisson),
+        (F::Pair(PairFault::OldPrimaryReturns), T::SemiSync, Lock::Redisson),
+        (F::ThreeAtOnce, T::Replicated, Lock::Zookeeper),
+    ]
+};
+
 /// Every lock and every fault at least once, in a few minutes.
 fn smoke() -> Vec<CellSpec> {
     let plain =
@@ -164,6 +180,11 @@ fn smoke_topologies() -> Vec<CellSpec> {
         let faults = [FaultKind::KillReplica, FaultKind::RollingRestart];
         trials.extend(faults.map(|fault| CellSpec { topology, fault: Some(fault), ..guarded }));
     }
+    trials.extend(TOPOLOGY_FAULTS.map(|(fault, topology, lock)| {
+        let axes = CellAxes { lock, scope: Scope::User, guards: Guards::On, replicas: 2 };
+        let fault = Some(FaultKind::OnTopology(fault));
+        CellSpec { fault, topology, ..CellSpec::plain(axes) }
+    }));
     let scope = Scope::Voucher;
     for (topology, lock) in
         [(T::Ensemble, Lock::Etcd), (T::Replicated, Lock::Zookeeper), (T::Replicated, Lock::Etcd)]
@@ -202,7 +223,8 @@ fn story() -> Vec<CellSpec> {
     trials
 }
 
-/// Everything that has a prediction, on two replicas and, without a fault, on one and on four.
+/// Everything that has a prediction, on two replicas and, without a fault, on one and on four. On
+/// several servers the faults that single ones cannot have.
 fn full() -> (Vec<CellSpec>, Vec<NotGenerated>) {
     let locks = Lock::value_variants().to_vec();
     let scopes = vec![Scope::User, Scope::Voucher];
@@ -222,13 +244,22 @@ fn full() -> (Vec<CellSpec>, Vec<NotGenerated>) {
     let faults = FaultKind::ALL.map(Some).to_vec();
     let replicas = vec![2];
     let with_fault = Axes { locks, scopes, guards, replicas, scenarios, faults, topologies, mode };
+    let several = Topology::value_variants().iter().copied().filter(|one| !one.is_single());
+    let on_several_servers = Axes {
+        guards: vec![Guards::On],
+        scenarios: vec![Scenario::ShortWork],
+        faults: TopologyFault::ALL.map(FaultKind::OnTopology).map(Some).to_vec(),
+        topologies: several.collect(),
+        ..with_fault.clone()
+    };
     let (mut trials, mut not_generated) = without_fault.trials();
-    let (further, also_not) = with_fault.trials();
-    trials.extend(further);
-    for one in also_not {
-        match not_generated.iter_mut().find(|known| known.because == one.because) {
-            Some(known) => known.combinations += one.combinations,
-            None => not_generated.push(one),
+    for (further, also_not) in [with_fault.trials(), on_several_servers.trials()] {
+        trials.extend(further);
+        for one in also_not {
+            match not_generated.iter_mut().find(|known| known.because == one.because) {
+                Some(known) => known.combinations += one.combinations,
+                None => not_generated.push(one),
+            }
         }
     }
     (trials, not_generated)
@@ -251,6 +282,15 @@ mod tests {
         }
         for fault in FaultKind::ALL {
             assert!(trials.iter().any(|trial| trial.fault == Some(fault)), "{fault:?}");
+        }
+    }
+
+    #[test]
+    fn the_topologies_have_a_cell_of_each_fault_that_needs_several_servers() {
+        let trials = smoke_topologies();
+        for fault in TopologyFault::ALL.map(FaultKind::OnTopology) {
+            let count = trials.iter().filter(|trial| trial.fault == Some(fault)).count();
+            assert_eq!(count, 1, "{fault:?}");
         }
     }
 

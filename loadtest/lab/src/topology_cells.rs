@@ -1,8 +1,8 @@
 //! Which cells there are on a topology of several servers. A fault that needs the one server that
 //! the topology replaces has none.
 
-use crate::faults::FaultKind;
-use crate::lock::{ExtraServers, Lock};
+use crate::faults::{FaultKind, is_in_an_ensemble};
+use crate::lock::Lock;
 use crate::requirements::{FaultRequirements, Link};
 use crate::topology::Topology;
 
@@ -14,6 +14,9 @@ impl Topology {
         fault: Option<FaultKind>,
         requirements: FaultRequirements,
     ) -> Result<(), &'static str> {
+        if let Some(FaultKind::OnTopology(fault)) = fault {
+            fault.fits(self, lock)?;
+        }
         if !self.is_single() && fault == Some(FaultKind::TwoAtOnce) {
             Err("two faults at once are those of single servers")
         } else if self.has_own_redis()
@@ -36,9 +39,4 @@ impl Topology {
             Ok(())
         }
     }
-}
-
-/// Whether its holds are in servers that can be three.
-fn is_in_an_ensemble(lock: Lock) -> bool {
-    matches!(lock.needs(), ExtraServers::ZooKeeper | ExtraServers::Etcd)
 }

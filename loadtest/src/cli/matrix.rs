@@ -229,7 +229,7 @@ fn faults(names: &[String]) -> Result<Vec<Option<FaultKind>>> {
     let mut faults = Vec::new();
     for name in names {
         match (name.as_str(), FaultKind::named(name)) {
-            ("all", _) => faults.extend(FaultKind::ALL.map(Some)),
+            ("all", _) => faults.extend(FaultKind::all_servers().map(Some)),
             ("none", _) => faults.push(None),
             (_, Some(fault)) => faults.push(Some(fault)),
             (_, None) => {
@@ -283,7 +283,7 @@ mod tests {
     fn all_is_every_one_and_an_unknown_name_is_a_usage_error_that_lists_them() {
         let all = [String::from("all")];
         assert_eq!(locks(&all).expect("locks").len(), Lock::value_variants().len());
-        assert_eq!(faults(&all).expect("faults").len(), FaultKind::ALL.len());
+        assert_eq!(faults(&all).expect("faults").len(), FaultKind::all_servers().count());
         let wrong = [String::from("earthquake")];
         let errors = [
             locks(&wrong).expect_err("none"),

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use uuid::Uuid;
 
+use super::replication::number_of;
 use super::setup::Server;
 use super::{Database, Extras, Flavor};
 use crate::bed_state::BedState;
@@ -166,28 +167,22 @@ impl ReplicatedDatabase {
         {
             let server = &self.servers[at];
             server.run("STOP SLAVE IO_THREAD")?;
-            let position = server.status()?.get("Gtid_IO_Pos").cloned().unwrap_or_default();
-            let number = position.rsplit('-').next().and_then(|n| n.parse().ok()).unwrap_or(0_u64);
-            received.push((number, at, position));
+            let position = server.received()?;
+            received.push((number_of(&position), at));
         }
-        received.sort();
-        let Some((_, new, position)) = received.pop() else {
+        received.sort_unstable();
+        let Some((_, new)) = received.pop() else {
             return Err(self.servers[old].failed("has no replica that could follow it".into()));
         };
-        self.promote(new, &position)?;
+        self.promote(new)?;
         self.primary.store(new, Ordering::SeqCst);
-        self.follow_primary(received.into_iter().map(|(_, at, _)| at))?;
+        self.follow_primary(received.into_iter().map(|(_, at)| at))?;
         Ok(&self.servers[new])
     }
 
-    fn promote(&self, new: usize, position: &str) -> Result<()> {
+    fn promote(&self, new: usize) -> Result<()> {
         let server = &self.servers[new];
-        // The wait ends below the limit of a read.
-        let wait = format!("SELECT MASTER_GTID_WAIT('{position}', 8) AS behind");
-        let behind = server.query(&wait)?;
-        if behind.first().and_then(|row| row.get("behind")).is_none_or(|behind| behind != "0") {
-            return Err(server.failed(format!("has not applied {position} within 8 s")));
-        }
+        server.catch_up()?;
         server.run("STOP SLAVE")?;
         server.run("RESET SLAVE ALL")?;
         server.run("SET GLOBAL read_only = OFF")

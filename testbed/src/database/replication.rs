@@ -52,6 +52,47 @@ impl Database {
         Ok(answer.first().and_then(|row| row.get("read_only")).is_some_and(|value| value == "0"))
     }
 
+    /// Whether it applies what it receives from its primary.
+    ///
+    /// # Errors
+    /// If it does not answer.
+    pub fn set_applying(&self, on: bool) -> Result<()> {
+        self.run(if on { "START SLAVE SQL_THREAD" } else { "STOP SLAVE SQL_THREAD" })
+    }
+
+    /// How many transactions of its primary it has received and not applied.
+    ///
+    /// # Errors
+    /// If it does not answer, or follows no primary.
+    pub fn transactions_behind(&self) -> Result<u64> {
+        let (received, applied) = (self.received()?, self.variable("gtid_slave_pos")?);
+        Ok(number_of(&received).saturating_sub(number_of(&applied)))
+    }
+
+    /// Waits until it has applied all that it has received by now.
+    ///
+    /// # Errors
+    /// If that takes more than 8 s: the wait ends below the limit of a read.
+    pub fn catch_up(&self) -> Result<()> {
+        let position = self.received()?;
+        let wait = format!("SELECT MASTER_GTID_WAIT('{position}', 8) AS behind");
+        let behind = self.query(&wait)?;
+        if behind.first().and_then(|row| row.get("behind")).is_none_or(|behind| behind != "0") {
+            return Err(self.failed(format!("has not applied {position} within 8 s")));
+        }
+        Ok(())
+    }
+
+    /// The position up to which it has received.
+    pub(super) fn received(&self) -> Result<String> {
+        Ok(self.status()?.get("Gtid_IO_Pos").cloned().unwrap_or_default())
+    }
+
+    fn variable(&self, name: &str) -> Result<String> {
+        let answer = self.query(&format!("SELECT @@GLOBAL.{name} AS value"))?;
+        Ok(answer.first().and_then(|row| row.get("value")).cloned().unwrap_or_default())
+    }
+
     /// What the server says of its replication; nothing if it follows none.
     pub(super) fn status(&self) -> Result<HashMap<String, String>> {
         Ok(self.query("SHOW SLAVE STATUS")?.pop().unwrap_or_default())
@@ -65,4 +106,9 @@ impl Database {
         self.run("STOP SLAVE")?;
         self.run("RESET SLAVE ALL")
     }
+}
+
+/// The number of a transaction, the last part of its position.
+pub(super) fn number_of(position: &str) -> u64 {
+    position.rsplit('-').next().and_then(|number| number.parse().ok()).unwrap_or(0)
 }

@@ -11,6 +11,7 @@ mod carry_out;
 mod clients;
 mod database;
 mod database_failover;
+mod ensemble;
 mod failover;
 mod failpoint;
 mod frozen_holder;
@@ -20,16 +21,18 @@ mod late_holder;
 mod network;
 pub mod pairs;
 mod redis;
+mod redis_cluster;
 mod redis_refuses;
 mod replicas;
+mod replicated;
 mod replies;
 mod schedule;
 mod sentinel;
 mod several;
 mod stock;
 mod targeted;
-
-use std::time::Duration;
+mod topology;
+mod witness;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use testbed::Replication;
@@ -37,24 +40,24 @@ use testbed::Replication;
 pub use self::action::{ActionTarget, FaultAction, ProcessState};
 pub use self::carry_out::{ActionContext, heal_all};
 pub use self::clients::{AbortPoint, AbortedClient, AbortingClients};
+pub use self::ensemble::EnsembleFault;
 pub use self::frozen_holder::{ContenderAction, freeze_the_holder};
+pub use self::replicated::PairFault;
 pub use self::replies::{slow_down_commits, slow_down_some_writes};
 pub use self::schedule::Schedule;
 pub use self::sentinel::SentinelFault;
 pub use self::stock::StockAdmin;
 pub use self::targeted::TargetedFault;
-use loadtest_measure::error::{Error, Result};
+pub use self::topology::TopologyFault;
+pub(crate) use self::topology::is_in_an_ensemble;
+use loadtest_measure::error::Result;
 
+use self::witness::{POLL_INTERVAL, WITNESS_TIMEOUT, no_witness, wait_until, witness};
 use crate::cell_axes::PurchaseMode;
 use crate::deployment::Deployment;
 pub use crate::deployment::replica_name;
 use crate::lock::{ExtraServers, Lock};
 pub use crate::requirements::{FaultRequirements, Link};
-
-/// How often a state that is awaited is looked at.
-const POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// How long a state may take until it is seen.
-const WITNESS_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// What can be wrong with a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -116,6 +119,8 @@ pub enum FaultKind {
     HangUp,
     /// Two of these at once.
     TwoAtOnce,
+    /// Something happens to servers that are several.
+    OnTopology(TopologyFault),
     /// A replica fails at a named point; needs a program that was built for it.
     Failpoint,
     /// Something at the one moment at which an injected bug shows; not a cell of the matrix.
@@ -143,7 +148,7 @@ impl FaultKind {
     /// The one that injected bugs need by name.
     pub const CUT_REDIS: Self = Self::Network(NetworkFault::Cut, Link::Redis);
 
-    /// All that any `seckill` can have, in the order of reports.
+    /// All that any `seckill` on single servers can have, in the order of reports.
     pub const ALL: [Self; 39] = [
         Self::KillReplica,
         Self::FreezeReplica,
@@ -212,14 +217,20 @@ impl FaultKind {
             Self::LoseScript => "lose-script",
             Self::HangUp => "hang-up",
             Self::TwoAtOnce => "two-at-once",
+            Self::OnTopology(fault) => fault.name(),
             Self::Failpoint => "failpoint",
             Self::Targeted(targeted) => targeted.name(),
         }
     }
 
+    /// All that any `seckill` can have on some servers.
+    pub fn all_servers() -> impl Iterator<Item = Self> {
+        Self::ALL.into_iter().chain(TopologyFault::ALL.map(Self::OnTopology))
+    }
+
     /// All that a cell can have. [`Self::Failpoint`] needs a program that was built for it.
     pub fn known() -> impl Iterator<Item = Self> {
-        Self::ALL.into_iter().chain([Self::Failpoint])
+        Self::all_servers().chain([Self::Failpoint])
     }
 
     /// The fault of that name.
@@ -258,6 +269,7 @@ impl FaultKind {
             }
             Self::HangUp => "clients close their connections in the middle of a purchase",
             Self::TwoAtOnce => "two other faults happen at the same time",
+            Self::OnTopology(fault) => fault.description(),
             Self::Failpoint => "a replica dies, panics or sleeps at a named point of a purchase",
             Self::Targeted(targeted) => targeted.description(),
         }
@@ -312,6 +324,7 @@ impl FaultKind {
             | Self::RestartDatabase
             | Self::FreezeDatabase
             | Self::HangUp
+            | Self::OnTopology(_)
             | Self::Failpoint => FaultRequirements::default(),
         }
     }
@@ -343,6 +356,7 @@ impl FaultKind {
             Self::LoseScript => replies::lose_script(context).await,
             Self::HangUp => clients::hang_up(context).await,
             Self::TwoAtOnce => several::both(context).await,
+            Self::OnTopology(fault) => Box::pin(fault.inject(context)).await,
             Self::Failpoint => failpoint::fail(context).await,
             Self::Targeted(targeted) => targeted.inject(context).await,
         }
@@ -360,27 +374,6 @@ impl<'de> Deserialize<'de> for FaultKind {
         let name = String::deserialize(deserializer)?;
         Self::named(&name).ok_or_else(|| de::Error::custom(format!("no fault is called {name:?}")))
     }
-}
-
-/// Polls a state until it is reached; an error after [`WITNESS_TIMEOUT`].
-async fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) -> Result<()> {
-    let deadline = tokio::time::Instant::now() + WITNESS_TIMEOUT;
-    while !is_so() {
-        if tokio::time::Instant::now() >= deadline {
-            return Err(no_witness(format!("not seen within {WITNESS_TIMEOUT:?}: {what}")));
-        }
-        tokio::time::sleep(POLL_INTERVAL).await;
-    }
-    Ok(())
-}
-
-/// The witness, unless the fault did not happen.
-fn witness(happened: bool, text: String) -> Result<String> {
-    if happened { Ok(text) } else { Err(no_witness(format!("no witness: {text}"))) }
-}
-
-fn no_witness(text: String) -> Error {
-    Error::Setup(text)
 }
 
 #[cfg(test)]

@@ -43,6 +43,7 @@ fn either(one: FaultKind, other: FaultKind) -> Option<&'static str> {
         (F::FailOverDatabase(Replication::Async), _) => {
             "it is predicted to lose orders, and two at once are predicted to lose none"
         }
+        (F::OnTopology(_), _) => "it is one of servers that are several",
         (F::Targeted(_) | F::Failpoint, _) => {
             "it is made for one moment, which the other would move"
         }

@@ -1,8 +1,11 @@
-//! Two faults at the same time, chosen by the schedule.
+//! Two faults at the same time, chosen by the schedule; and three, always the same.
 
 use loadtest_measure::error::Result;
 
-use super::{FaultContext, no_witness};
+use testbed::Replication;
+
+use super::ensemble::EnsembleFault;
+use super::{FaultContext, FaultKind, SentinelFault, TopologyFault, no_witness};
 
 /// Witness: both witnesses.
 pub(super) async fn both(context: &FaultContext<'_>) -> Result<String> {
@@ -14,4 +17,18 @@ pub(super) async fn both(context: &FaultContext<'_>) -> Result<String> {
     let (first, second) =
         tokio::join!(Box::pin(one.inject(context)), Box::pin(other.inject(context)));
     Ok(format!("{}: {}; {}: {}", one.name(), first?, other.name(), second?))
+}
+
+/// Each of the three servers that a purchase needs is lost. Witness: all three witnesses.
+pub(super) async fn three(context: &FaultContext<'_>) -> Result<String> {
+    let faults = [
+        FaultKind::Sentinel(SentinelFault::MasterLost),
+        FaultKind::FailOverDatabase(Replication::SemiSync),
+        FaultKind::OnTopology(TopologyFault::Ensemble(EnsembleFault::LeaderLost)),
+    ];
+    let [redis, database, ensemble] = faults.map(|fault| Box::pin(fault.inject(context)));
+    let (redis, database, ensemble) = tokio::join!(redis, database, ensemble);
+    let seen = [redis?, database?, ensemble?];
+    let named = faults.iter().zip(seen).map(|(fault, seen)| format!("{}: {seen}", fault.name()));
+    Ok(named.collect::<Vec<_>>().join("; "))
 }

@@ -1,0 +1,96 @@
+//! Faults of servers that are several: what can only happen to a topology that has them.
+
+use loadtest_measure::error::Result;
+use testbed::Replication;
+
+use super::ensemble::EnsembleFault;
+use super::replicated::PairFault;
+use super::{FaultContext, redis_cluster, several};
+use crate::lock::{ExtraServers, Lock};
+use crate::topology::Topology;
+
+/// What happens to servers that are several.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum TopologyFault {
+    /// To the members of an ensemble.
+    Ensemble(EnsembleFault),
+    /// Slots of a Redis Cluster move from master to master while locks in them are held.
+    SlotMoves,
+    /// To a primary of the database and its replica.
+    Pair(PairFault),
+    /// To the Redis master, the primary of the database, and an ensemble or a replica, at once.
+    ThreeAtOnce,
+}
+
+impl TopologyFault {
+    /// All, in the order of reports.
+    pub const ALL: [Self; 6] = [
+        Self::Ensemble(EnsembleFault::LeaderLost),
+        Self::Ensemble(EnsembleFault::SplitBrain),
+        Self::SlotMoves,
+        Self::Pair(PairFault::ReplicaLags),
+        Self::Pair(PairFault::OldPrimaryReturns),
+        Self::ThreeAtOnce,
+    ];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Ensemble(fault) => fault.name(),
+            Self::SlotMoves => "slot-moves",
+            Self::Pair(fault) => fault.name(),
+            Self::ThreeAtOnce => "three-at-once",
+        }
+    }
+
+    pub(super) fn description(self) -> &'static str {
+        match self {
+            Self::Ensemble(fault) => fault.description(),
+            Self::SlotMoves => "slots of a Redis Cluster move while locks in them are held",
+            Self::Pair(fault) => fault.description(),
+            Self::ThreeAtOnce => {
+                "the Redis master, the primary of the database and the leader of the lock's \
+                 ensemble are lost at once"
+            }
+        }
+    }
+
+    /// Whether it can happen on that topology under that lock, or why not.
+    pub(crate) fn fits(
+        self,
+        topology: Topology,
+        lock: Lock,
+    ) -> std::result::Result<(), &'static str> {
+        let has_servers = match self {
+            Self::Ensemble(_) => topology.has_ensemble(),
+            Self::SlotMoves => topology == Topology::RedisCluster,
+            Self::Pair(PairFault::OldPrimaryReturns) => {
+                topology.replication() == Some(Replication::SemiSync)
+            }
+            Self::Pair(PairFault::ReplicaLags) => topology.replication().is_some(),
+            Self::ThreeAtOnce => topology == Topology::Replicated,
+        };
+        match self {
+            _ if !has_servers => {
+                Err("its fault happens to servers that its topology does not have")
+            }
+            Self::Ensemble(_) | Self::ThreeAtOnce if !is_in_an_ensemble(lock) => {
+                Err("its fault happens to an ensemble, which that lock does not use")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) async fn inject(self, context: &FaultContext<'_>) -> Result<String> {
+        match self {
+            Self::Ensemble(fault) => fault.inject(context).await,
+            Self::SlotMoves => redis_cluster::move_slots(context).await,
+            Self::Pair(fault) => fault.inject(context).await,
+            Self::ThreeAtOnce => several::three(context).await,
+        }
+    }
+}
+
+/// Whether its holds are in servers that can be three.
+pub(crate) fn is_in_an_ensemble(lock: Lock) -> bool {
+    matches!(lock.needs(), ExtraServers::ZooKeeper | ExtraServers::Etcd)
+}
