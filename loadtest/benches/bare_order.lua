@@ -5,6 +5,8 @@
 --   sysbench loadtest/benches/bare_order.lua --mysql-host=... --mysql-port=... --mysql-user=...
 --     --mysql-password=... --mysql-db=... --threads=8 --time=15 prepare|run|cleanup
 --
+-- `--buckets=8` takes the units from 8 rows instead, as a voucher with `stock_buckets` does.
+--
 -- INSERT and UPDATE are prepared once a connection. (The service sends text, two packets an order.)
 
 local VOUCHER = 4000000000
@@ -13,6 +15,7 @@ local ROWS = 10000
 
 sysbench.cmdline.options = {
   filled = { "Orders that `prepare` puts into the table", 0 },
+  buckets = { "Rows that the stock is split into", 1 },
 }
 
 function prepare()
@@ -21,6 +24,10 @@ function prepare()
     "INSERT INTO vouchers (id, title, description, price_cents, face_value_cents, starts_at, " ..
     "ends_at) VALUES (%d, 'bare', 'bare', 1, 1, '2020-01-01', '2120-01-01')", VOUCHER))
   connection:query(string.format("INSERT INTO voucher_stock VALUES (%d, %d)", VOUCHER, STOCK))
+  for bucket = 0, sysbench.opt.buckets - 1 do
+    connection:query(string.format(
+      "INSERT INTO voucher_stock_buckets VALUES (%d, %d, %d)", VOUCHER, bucket, STOCK / 64))
+  end
   for first = 1, sysbench.opt.filled, ROWS do
     local rows = {}
     for number = first, math.min(first + ROWS - 1, sysbench.opt.filled) do
@@ -34,6 +41,8 @@ end
 function cleanup()
   local connection = sysbench.sql.driver():connect()
   connection:query(string.format("DELETE FROM orders WHERE voucher_id = %d", VOUCHER))
+  connection:query(string.format(
+    "DELETE FROM voucher_stock_buckets WHERE voucher_id = %d", VOUCHER))
   connection:query(string.format("DELETE FROM voucher_stock WHERE voucher_id = %d", VOUCHER))
   connection:query(string.format("DELETE FROM vouchers WHERE id = %d", VOUCHER))
 end
@@ -47,8 +56,15 @@ function thread_init()
   id = insert:bind_create(sysbench.sql.type.BIGINT)
   user = insert:bind_create(sysbench.sql.type.BIGINT)
   insert:bind_param(id, user)
-  take = connection:prepare(string.format(
-    "UPDATE voucher_stock SET stock = stock - 1 WHERE voucher_id = %d AND stock >= 1", VOUCHER))
+  local row = string.format("voucher_stock SET stock = stock - 1 WHERE voucher_id = %d", VOUCHER)
+  if sysbench.opt.buckets > 1 then
+    row = row:gsub("voucher_stock", "voucher_stock_buckets") .. " AND bucket = ?"
+  end
+  take = connection:prepare("UPDATE " .. row .. " AND stock >= 1")
+  if sysbench.opt.buckets > 1 then
+    bucket = take:bind_create(sysbench.sql.type.BIGINT)
+    take:bind_param(bucket)
+  end
   -- Users and ids of a thread never meet another thread's, nor those of an earlier run.
   first = os.time() * 1000000
   next_number = sysbench.tid
@@ -61,6 +77,9 @@ function event()
   id:set(number)
   user:set(number)
   insert:execute()
+  if bucket then
+    bucket:set(number % sysbench.opt.buckets)
+  end
   take:execute()
   connection:query("COMMIT")
 end

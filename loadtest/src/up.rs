@@ -290,6 +290,7 @@ fn vouchers(now: time::OffsetDateTime) -> [NewVoucher; 2] {
             starts_at: rfc3339(now - time::Duration::minutes(1)),
             ends_at: ends_at.clone(),
             stock: 100,
+            stock_buckets: 1,
         },
         NewVoucher {
             title: "Hotpot dinner for four".to_owned(),
@@ -299,6 +300,7 @@ fn vouchers(now: time::OffsetDateTime) -> [NewVoucher; 2] {
             starts_at: rfc3339(now + time::Duration::seconds(OPENS_IN_S)),
             ends_at,
             stock: 50,
+            stock_buckets: 1,
         },
     ]
 }

@@ -12,7 +12,7 @@ pub use ids::{BadId, ID_DIGITS, LAST_ID, OrderId, UserId, VoucherId};
 pub use order::{CancelledBy, Order, OrderStatus};
 pub use phone::{BadCountry, BadPhone, Country, Phone};
 pub use ticket::{BadTicket, TicketId, TicketState};
-pub use voucher::{MAX_STOCK, Phase, Status, Voucher, Window};
+pub use voucher::{MAX_STOCK, MAX_STOCK_BUCKETS, Phase, Status, Voucher, Window};
 
 /// What a user may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,6 +7,8 @@ use super::VoucherId;
 
 /// The most units that a voucher may have left.
 pub const MAX_STOCK: i64 = 1_000_000_000;
+/// The most buckets that a voucher's stock is split into.
+pub const MAX_STOCK_BUCKETS: u32 = 64;
 
 /// Whether customers see a voucher.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -81,6 +83,8 @@ pub struct Voucher {
     pub status: Status,
     /// Units left.
     pub stock: i64,
+    /// Buckets that the stock is split into; 0 if it is in one row, or all buckets are empty.
+    pub buckets: u32,
 }
 
 #[cfg(test)]

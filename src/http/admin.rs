@@ -21,9 +21,9 @@ use super::validation_messages::{
 };
 use super::views::{VoucherAnswer, VoucherView};
 use super::{ApiState, text_rules};
-use crate::domain::{MAX_STOCK, VoucherId, Window};
+use crate::domain::{MAX_STOCK, MAX_STOCK_BUCKETS, VoucherId, Window};
 use crate::sale::Refusal;
-use crate::store::{Audit, Change, ChangedVoucher, Draft, Edit, StoreError};
+use crate::store::{Audit, Change, ChangedVoucher, Draft, Edit, SaleTables, StoreError};
 
 pub(super) fn router() -> OpenApiRouter<ApiState> {
     OpenApiRouter::new()
@@ -61,6 +61,14 @@ struct NewVoucher {
     #[garde(range(min = 1, max = MAX_UNITS))]
     #[schema(schema_with = schemas::units)]
     stock: u32,
+    #[serde(default = "one_bucket")]
+    #[garde(range(min = 1, max = MAX_STOCK_BUCKETS))]
+    #[schema(schema_with = schemas::stock_buckets)]
+    stock_buckets: u32,
+}
+
+fn one_bucket() -> u32 {
+    1
 }
 
 /// A change of a voucher; omitted fields stay as they are.
@@ -180,7 +188,11 @@ async fn create(
         price_cents: new.price_cents,
         face_value_cents: new.face_value_cents,
         stock: new.stock,
+        stock_buckets: new.stock_buckets,
     };
+    if draft.stock_buckets > 1 && api.orders.tables.stock != SaleTables::GUARDED.stock {
+        return Err(invalid("stock_buckets", "must be 1 with --guards off"));
+    }
     let vouchers = api.vouchers.clone();
     let work = async move { Ok(Change::Made(Box::new(vouchers.create(&draft).await?))) };
     let about = VoucherChange { action: "create", units: None };

@@ -2,7 +2,7 @@
 //!
 //! Messages of the parser name Rust types and line numbers, which mean nothing to a client.
 
-use crate::domain::BadPhone;
+use crate::domain::{BadPhone, MAX_STOCK_BUCKETS};
 
 /// The highest price, in cents.
 pub(super) const MAX_PRICE_CENTS: u64 = 10_000_000_000;
@@ -37,6 +37,7 @@ pub(super) fn must_be(field: &str) -> Option<String> {
             format!("must be a whole number from 0 to {MAX_PRICE_CENTS}")
         }
         "stock" | "units" => format!("must be a whole number from 1 to {MAX_UNITS}"),
+        "stock_buckets" => format!("must be a whole number from 1 to {MAX_STOCK_BUCKETS}"),
         "starts_at" | "ends_at" => {
             "must be a moment as in RFC 3339, such as 2026-11-11T20:00:00+08:00".to_owned()
         }

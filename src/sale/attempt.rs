@@ -41,6 +41,14 @@ impl PurchaseAttempt {
         }
     }
 
+    /// The bucket of the stock from which the buyer's unit is taken first, if there are any. The
+    /// multiplication spreads ids evenly, also those that only grow in steps.
+    pub(super) fn bucket(&self) -> Option<u32> {
+        let spread = self.user.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+        let bucket = spread.checked_rem(self.terms.buckets.into())?;
+        u32::try_from(bucket).ok()
+    }
+
     /// The order as its buyer sees it, once that row is committed.
     pub(super) fn order(&self, new_order: &NewOrder) -> Order {
         Order {

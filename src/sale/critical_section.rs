@@ -162,13 +162,15 @@ impl CriticalSection {
         attempt: &PurchaseAttempt,
         guard: &mut Option<Guard>,
     ) -> Outcome {
+        let mut bucket = attempt.bucket();
         for tries in 1.. {
-            match self.try_once(attempt, guard).await {
+            match self.try_once(attempt, bucket, guard).await {
                 Ok(new_order) => return Outcome::Bought(attempt.order(&new_order)),
                 Err(AttemptError::Refused(refusal)) => return Outcome::Refused(refusal),
                 Err(AttemptError::Replayed(order)) => return Outcome::Replayed(order),
                 Err(AttemptError::Unknown(order)) => return Outcome::Unknown(order),
                 Err(AttemptError::Failed(error)) if tries < MAX_TRIES && is_retryable(&error) => {
+                    bucket = bucket.filter(|_| !matches!(error, StoreError::InsufficientStock));
                     sleep(jitter(tries)).await;
                 }
                 Err(AttemptError::Failed(error)) => return Outcome::Refused(error.into()),
@@ -180,6 +182,7 @@ impl CriticalSection {
     async fn try_once(
         &self,
         attempt: &PurchaseAttempt,
+        bucket: Option<u32>,
         guard: &mut Option<Guard>,
     ) -> Result<NewOrder, AttemptError> {
         let mut new_order = attempt.new_order(self.ids.draw().await?);
@@ -190,7 +193,7 @@ impl CriticalSection {
         let written = if self.config.is_stepwise() {
             self.write_stepwise(attempt, &new_order, guard).await
         } else {
-            self.write_single(attempt, &new_order, guard).await
+            self.write_single(attempt, &new_order, bucket, guard).await
         };
         match written {
             Ok(()) => Ok(new_order),
@@ -274,13 +277,24 @@ impl CriticalSection {
         }
     }
 
-    /// Nothing is left, or an admin has deleted the voucher.
+    /// Nothing is left, or an admin has deleted the voucher. Units that are in other rows of the
+    /// stock, or came back since, are for another try, which takes from the stock row.
     async fn classify_insufficient_stock(&self, voucher: VoucherId) -> AttemptError {
-        match self.orders.precheck(voucher, std::iter::empty()).await {
-            Ok(precheck) if precheck.left.is_none() => Refusal::VoucherNotFound.into(),
-            Ok(_) => Refusal::SoldOut.into(),
-            Err(error) => error.into(),
+        let precheck = match self.orders.precheck(voucher, std::iter::empty()).await {
+            Ok(precheck) => precheck,
+            Err(error) => return error.into(),
+        };
+        match precheck.left {
+            None => return Refusal::VoucherNotFound.into(),
+            Some(..=0) => return Refusal::SoldOut.into(),
+            Some(_) => {}
         }
+        if precheck.in_buckets > 0
+            && let Err(error) = self.orders.gather_buckets(voucher).await
+        {
+            return error.into();
+        }
+        StoreError::InsufficientStock.into()
     }
 }
 
@@ -305,5 +319,10 @@ pub(super) async fn release(guard: Option<Guard>, attempt: &PurchaseAttempt) {
 }
 
 fn is_retryable(error: &StoreError) -> bool {
-    matches!(error, StoreError::Conflict | StoreError::Duplicate(Duplicate::Primary))
+    matches!(
+        error,
+        StoreError::Conflict
+            | StoreError::Duplicate(Duplicate::Primary)
+            | StoreError::InsufficientStock
+    )
 }

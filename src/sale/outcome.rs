@@ -156,18 +156,17 @@ impl Refusal {
 impl From<StoreError> for Refusal {
     fn from(error: StoreError) -> Self {
         match error {
-            StoreError::PoolTimedOut | StoreError::Conflict | StoreError::LockWait => {
-                Self::Overloaded
-            }
+            StoreError::PoolTimedOut
+            | StoreError::Conflict
+            | StoreError::LockWait
+            | StoreError::InsufficientStock => Self::Overloaded,
             StoreError::TimedOut { server }
             | StoreError::Unavailable { server, .. }
             | StoreError::AccessDenied { server, .. } => {
                 tracing::warn!(%error, "purchase refused");
                 Self::Unavailable(server)
             }
-            StoreError::Duplicate(_)
-            | StoreError::InsufficientStock
-            | StoreError::Unexpected(_) => {
+            StoreError::Duplicate(_) | StoreError::Unexpected(_) => {
                 tracing::error!(%error, "purchase failed");
                 Self::Defect
             }

@@ -29,9 +29,10 @@ impl CriticalSection {
         &self,
         attempt: &PurchaseAttempt,
         new_order: &NewOrder,
+        bucket: Option<u32>,
         guard: &mut Option<Guard>,
     ) -> Result<(), AttemptError> {
-        let written = self.write_in_two_trips(attempt, new_order, guard).await;
+        let written = self.write_in_two_trips(attempt, new_order, bucket, guard).await;
         let is_over = matches!(written, Err(AttemptError::Refused(_) | AttemptError::Failed(_)));
         if is_over && self.lock_is_transaction {
             release(guard.take(), attempt).await;
@@ -43,6 +44,7 @@ impl CriticalSection {
         &self,
         attempt: &PurchaseAttempt,
         new_order: &NewOrder,
+        bucket: Option<u32>,
         guard: &mut Option<Guard>,
     ) -> Result<(), AttemptError> {
         let (tx, inserted) = if self.lock_is_transaction {
@@ -66,7 +68,11 @@ impl CriticalSection {
             return Err(error);
         }
         reach(failpoint::BEFORE_COMMIT);
-        let committed = self.orders.take_and_commit(tx, new_order.voucher, 1).await;
+        let NewOrder { voucher, .. } = *new_order;
+        let committed = match bucket {
+            Some(bucket) => self.orders.take_from_bucket_and_commit(tx, voucher, bucket).await,
+            None => self.orders.take_and_commit(tx, voucher, 1).await,
+        };
         self.resolve_commit(committed, new_order).await
     }
 

@@ -40,6 +40,8 @@ pub(super) struct Terms {
     pub(super) price_cents: u64,
     pub(super) window: Window,
     pub(super) status: Status,
+    /// Buckets that the stock is split into; 0 if none has a unit.
+    pub(super) buckets: u32,
     server_time: OffsetDateTime,
     read_at: Instant,
     /// All buyers, if the voucher was closed and they fit into the cache.
@@ -259,6 +261,7 @@ impl VoucherCache {
             price_cents: voucher.price_cents,
             window: voucher.window,
             status: voucher.status,
+            buckets: voucher.buckets,
             server_time,
             read_at,
             buyers,

@@ -17,6 +17,7 @@ use std::fmt::Write;
 
 use sqlx::{AssertSqlSafe, Row};
 
+use super::tables::units_left;
 use super::vouchers::naive;
 use super::{
     CommitError, NewOrder, OpenedTransaction, Orders, Session, StoreError, Transaction, idempotency,
@@ -28,6 +29,8 @@ use crate::domain::{OrderId, UserId, VoucherId};
 pub struct BatchPrecheck {
     /// Units left; `None` if the voucher was deleted.
     pub left: Option<i64>,
+    /// Those of them that are in buckets.
+    pub in_buckets: i64,
     /// The orders that its users already have.
     pub earlier: HashMap<UserId, OrderId>,
 }
@@ -76,14 +79,26 @@ impl Orders {
         }
     }
 
-    /// Takes the units and commits, or fails with [`StoreError::InsufficientStock`].
+    /// Takes the units from the stock row and commits, or fails with
+    /// [`StoreError::InsufficientStock`].
     pub async fn take_and_commit(
         &self,
         tx: Transaction,
         voucher: VoucherId,
         units: usize,
     ) -> Result<(), CommitError> {
-        take_and_commit(tx, self.tables.stock, voucher, units).await
+        take_and_commit(tx, self.tables.stock, &format!("voucher_id = {voucher}"), units).await
+    }
+
+    /// Takes a unit from that bucket and commits, or fails with [`StoreError::InsufficientStock`].
+    pub async fn take_from_bucket_and_commit(
+        &self,
+        tx: Transaction,
+        voucher: VoucherId,
+        bucket: u32,
+    ) -> Result<(), CommitError> {
+        let row = format!("voucher_id = {voucher} AND bucket = {bucket}");
+        take_and_commit(tx, "voucher_stock_buckets", &row, 1).await
     }
 
     /// The units left of a voucher, and the orders of these users. One statement: a user whose own
@@ -94,9 +109,11 @@ impl Orders {
         users: impl Iterator<Item = UserId>,
     ) -> Result<BatchPrecheck, StoreError> {
         let (orders, stock) = (self.tables.orders, self.tables.stock);
+        let left = units_left!();
         let mut sql = format!(
-            "SELECT CAST(stock AS SIGNED), CAST(0 AS UNSIGNED), CAST(0 AS UNSIGNED) FROM {stock} \
-             WHERE voucher_id = {voucher} UNION ALL SELECT CAST(0 AS SIGNED), id, user_id \
+            "SELECT {left}, {left} - s.stock, CAST(0 AS UNSIGNED), CAST(0 AS UNSIGNED) \
+             FROM {stock} s WHERE s.voucher_id = {voucher} \
+             UNION ALL SELECT CAST(0 AS SIGNED), CAST(0 AS SIGNED), id, user_id \
              FROM {orders} FORCE INDEX (uq_orders_user_voucher) \
              WHERE voucher_id = {voucher} AND user_id IN (0"
         );
@@ -105,11 +122,11 @@ impl Orders {
         }
         sql.push(')');
         let mut session = Session::open(&self.pool).await?;
-        let mut precheck = BatchPrecheck { left: None, earlier: HashMap::new() };
+        let mut precheck = BatchPrecheck { left: None, in_buckets: 0, earlier: HashMap::new() };
         for row in session.raw(AssertSqlSafe(sql)).await? {
-            let (left, id, user) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+            let (id, user) = (row.try_get(2)?, row.try_get(3)?);
             if id == 0 {
-                precheck.left = Some(left);
+                (precheck.left, precheck.in_buckets) = (Some(row.try_get(0)?), row.try_get(1)?);
             } else {
                 precheck.earlier.insert(UserId(user), OrderId(id));
             }
@@ -118,16 +135,16 @@ impl Orders {
     }
 }
 
-/// Takes units from that table of stock and commits, in one packet.
+/// Takes units from that row of a table of stock and commits, in one packet.
 pub(super) async fn take_and_commit(
     tx: Transaction,
     stock: &'static str,
-    voucher: VoucherId,
+    row: &str,
     units: usize,
 ) -> Result<(), CommitError> {
     tx.commit_by(AssertSqlSafe(format!(
         "UPDATE {stock} SET stock = stock - {units} \
-         WHERE voucher_id = {voucher} AND stock >= {units}; \
+         WHERE {row} AND stock >= {units}; \
          SELECT EXP(710 * (ROW_COUNT() <> 1)); \
          COMMIT"
     )))

@@ -29,6 +29,7 @@ mod rights;
 mod run_records;
 mod session;
 mod settlement;
+mod stock_buckets;
 mod stream;
 mod stream_leases;
 mod tables;

@@ -40,6 +40,15 @@ pub struct SaleTables {
     pub(super) audit: &'static str,
 }
 
+/// The units left of a row `s` of a table of stock, with those in buckets.
+macro_rules! units_left {
+    () => {
+        "CAST(s.stock + COALESCE((SELECT SUM(b.stock) FROM voucher_stock_buckets b \
+         WHERE b.voucher_id = s.voucher_id), 0) AS SIGNED)"
+    };
+}
+pub(super) use units_left;
+
 macro_rules! order_columns {
     () => {
         "o.id, o.user_id, o.voucher_id, v.title, o.price_cents, o.created_at, o.status, \
@@ -49,8 +58,14 @@ macro_rules! order_columns {
 
 macro_rules! voucher_columns {
     () => {
-        "v.id, v.title, v.description, v.price_cents, v.face_value_cents, v.starts_at, v.ends_at, \
-         v.status = 'on_sale' AS on_sale, s.stock, UTC_TIMESTAMP(3) AS server_time"
+        concat!(
+            "v.id, v.title, v.description, v.price_cents, v.face_value_cents, v.starts_at, \
+             v.ends_at, v.status = 'on_sale' AS on_sale, ",
+            units_left!(),
+            " AS stock, (SELECT CAST(COALESCE(COUNT(*) * (SUM(b.stock) > 0), 0) AS SIGNED) \
+               FROM voucher_stock_buckets b WHERE b.voucher_id = v.id) AS buckets, \
+             UTC_TIMESTAMP(3) AS server_time"
+        )
     };
 }
 
@@ -175,7 +190,7 @@ macro_rules! sale_tables {
                 " SET stock = stock - 1 WHERE voucher_id = ?"
             ),
             write_stock: concat!("UPDATE ", $stock, " SET stock = ? WHERE voucher_id = ?"),
-            insert_stock: concat!("INSERT INTO ", $stock, " (voucher_id, stock) VALUES (?, ?)"),
+            insert_stock: concat!("INSERT INTO ", $stock, " (voucher_id, stock) VALUES (?, 0)"),
             add_stock: concat!(
                 "UPDATE ",
                 $stock,
@@ -202,8 +217,9 @@ macro_rules! sale_tables {
             audit: concat!(
                 "SELECT \
                  (SELECT CAST(COALESCE(SUM(units), 0) AS SIGNED) FROM stock_grants \
-                   WHERE voucher_id = s.voucher_id), \
-                 CAST(s.stock AS SIGNED), \
+                   WHERE voucher_id = s.voucher_id), ",
+                units_left!(),
+                ", \
                  COUNT(CASE WHEN o.status <> 'cancelled' THEN 1 END), \
                  COUNT(CASE WHEN o.status = 'cancelled' THEN 1 END), \
                  COUNT(DISTINCT o.user_id), \

@@ -10,6 +10,7 @@ use sqlx::mysql::MySqlRow;
 use sqlx::{AssertSqlSafe, MySqlPool, Row};
 use time::PrimitiveDateTime;
 
+use super::tables::units_left;
 use super::{
     CommitError, NewOrder, Orders, QueueOpening, Session, StoreError, Transaction, Units,
     idempotency,
@@ -22,9 +23,12 @@ const MAX_QUEUES: u32 = 10_000;
 pub(super) const MAX_LISTED: u32 = 1000;
 
 /// Units left, and units that ever came. An order that is cancelled stays so.
-const UNITS: &str = "CAST(s.stock AS SIGNED), CAST((SELECT COALESCE(SUM(g.units), 0) \
+const UNITS: &str = concat!(
+    units_left!(),
+    ", CAST((SELECT COALESCE(SUM(g.units), 0) \
      FROM stock_grants g WHERE g.voucher_id = s.voucher_id) + (SELECT COUNT(*) FROM orders o \
-     WHERE o.voucher_id = s.voucher_id AND o.status = 'cancelled') AS SIGNED)";
+     WHERE o.voucher_id = s.voucher_id AND o.status = 'cancelled') AS SIGNED)"
+);
 
 /// A ticket whose order is not written yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,6 +4,7 @@ use sqlx::mysql::MySqlRow;
 use sqlx::{MySqlPool, Row};
 use time::{OffsetDateTime, PrimitiveDateTime};
 
+use super::stock_buckets::{add_to_buckets, insert_buckets, lock_buckets};
 use super::{CommitError, SaleTables, Session, StoreError, Transaction};
 use crate::domain::{MAX_STOCK, Status, Voucher, VoucherId, Window};
 
@@ -22,6 +23,8 @@ pub struct Draft {
     pub window: Window,
     /// Its first units.
     pub stock: u32,
+    /// How many buckets its stock is split into; 1 is the row that every voucher has.
+    pub stock_buckets: u32,
 }
 
 /// New values for some fields of a voucher.
@@ -120,9 +123,11 @@ impl Vouchers {
         .bind(naive(draft.window.starts_at))
         .bind(naive(draft.window.ends_at));
         let id = VoucherId(tx.execute(query).await?.last_insert_id());
-        let stock = sqlx::query(self.tables.insert_stock).bind(id.0).bind(draft.stock);
-        tx.execute(stock).await?;
-        grant(&mut tx, id, draft.stock).await?;
+        tx.execute(sqlx::query(self.tables.insert_stock).bind(id.0)).await?;
+        if draft.stock_buckets > 1 {
+            insert_buckets(&mut tx, id, draft.stock_buckets).await?;
+        }
+        self.grant(&mut tx, id, draft.stock).await?;
         let after = self.read(&mut tx, id).await?;
         commit(tx, id, None, after).await
     }
@@ -178,16 +183,13 @@ impl Vouchers {
     /// checked before it could pass the limit together.
     pub async fn add_stock(&self, id: VoucherId, units: u32) -> Result<Change, StoreError> {
         let mut tx = Transaction::open(&self.pool).await?;
-        let room = MAX_STOCK - i64::from(units);
-        let query = sqlx::query(self.tables.add_stock).bind(units).bind(id.0).bind(room);
-        if tx.execute(query).await?.rows_affected() == 0 {
+        if !self.grant(&mut tx, id, units).await? {
             let stock = sqlx::query(self.tables.read_stock).bind(id.0);
             let exists = tx.fetch_optional(stock).await?.is_some();
             tx.rollback().await;
             return Ok(if exists { Change::StockLimit } else { Change::NotFound });
         }
-        grant(&mut tx, id, units).await?;
-        // The stock row is locked since the update, so the difference is this change.
+        // The rows of the stock are locked since the update, so the difference is this change.
         let after = self.read(&mut tx, id).await?;
         let before = after.clone().map(|(mut voucher, now)| {
             voucher.stock -= i64::from(units);
@@ -196,10 +198,11 @@ impl Vouchers {
         made(commit(tx, id, before, after).await)
     }
 
-    /// Deletes a voucher that was never sold. The stock row goes first: orders and this transaction
-    /// wait for each other there, so no order is written for a deleted voucher.
+    /// Deletes a voucher that was never sold. The rows of its stock are locked first: orders and
+    /// this transaction wait for each other there, so no order is written for a deleted voucher.
     pub async fn delete(&self, id: VoucherId) -> Result<Change, StoreError> {
         let mut tx = Transaction::open(&self.pool).await?;
+        lock_buckets(&mut tx, id).await?;
         let stock = sqlx::query(self.tables.lock_stock).bind(id.0);
         if tx.fetch_optional(stock).await?.is_none() {
             tx.rollback().await;
@@ -212,10 +215,36 @@ impl Vouchers {
             tx.rollback().await;
             return Ok(Change::HasOrders);
         }
+        let buckets = sqlx::query("DELETE FROM voucher_stock_buckets WHERE voucher_id = ?");
+        tx.execute(buckets.bind(id.0)).await?;
         let grants = sqlx::query("DELETE FROM stock_grants WHERE voucher_id = ?").bind(id.0);
         tx.execute(grants).await?;
         tx.execute(sqlx::query("DELETE FROM vouchers WHERE id = ?").bind(id.0)).await?;
         made(commit(tx, id, before, None).await)
+    }
+
+    /// Adds units to the stock and records their grant; `false` if too many units were left, or
+    /// there is no such voucher. Each bucket gets an equal part, the stock row the remainder.
+    async fn grant(
+        &self,
+        tx: &mut Transaction,
+        id: VoucherId,
+        units: u32,
+    ) -> Result<bool, StoreError> {
+        let buckets = lock_buckets(tx, id).await?;
+        let part = units.checked_div(buckets.count).unwrap_or(0);
+        if part > 0 {
+            add_to_buckets(tx, id, part).await?;
+        }
+        let room = MAX_STOCK - buckets.units - i64::from(units);
+        let rest = units - part * buckets.count;
+        let add = sqlx::query(self.tables.add_stock).bind(rest).bind(id.0).bind(room);
+        if tx.execute(add).await?.rows_affected() == 0 {
+            return Ok(false);
+        }
+        let grant = sqlx::query("INSERT INTO stock_grants (voucher_id, units) VALUES (?, ?)");
+        tx.execute(grant.bind(id.0).bind(units)).await?;
+        Ok(true)
     }
 
     /// Locks the voucher's row, then reads the voucher: the first read makes the snapshot.
@@ -237,13 +266,6 @@ impl Vouchers {
         let row = tx.fetch_optional(sqlx::query(self.tables.find_voucher).bind(id.0)).await?;
         row.as_ref().map(reading).transpose()
     }
-}
-
-async fn grant(tx: &mut Transaction, id: VoucherId, units: u32) -> Result<(), StoreError> {
-    let query = sqlx::query("INSERT INTO stock_grants (voucher_id, units) VALUES (?, ?)")
-        .bind(id.0)
-        .bind(units);
-    tx.execute(query).await.map(drop)
 }
 
 /// Commits. Without an answer the change is uncertain, and the admin has to check.
@@ -289,6 +311,7 @@ fn voucher_of(row: &MySqlRow) -> Result<Voucher, StoreError> {
         face_value_cents: row.try_get("face_value_cents")?,
         window: Window { starts_at: utc(row, "starts_at")?, ends_at: utc(row, "ends_at")? },
         status: if on_sale == 1 { Status::OnSale } else { Status::Draft },
-        stock: i64::from(row.try_get::<i32, _>("stock")?),
+        stock: row.try_get("stock")?,
+        buckets: u32::try_from(row.try_get::<i64, _>("buckets")?).unwrap_or(0),
     })
 }

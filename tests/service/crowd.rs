@@ -186,7 +186,9 @@ impl Books {
             sqlx::query_as::<_, (u64, u64)>("SELECT id, user_id FROM orders WHERE voucher_id = ?");
         let orders = orders.bind(voucher).fetch_all(&mut *tx).await.expect("the orders");
         let stock = sqlx::query_scalar::<_, i64>(
-            "SELECT CAST(stock AS SIGNED) FROM voucher_stock WHERE voucher_id = ?",
+            "SELECT CAST(s.stock + COALESCE((SELECT SUM(b.stock) FROM voucher_stock_buckets b \
+             WHERE b.voucher_id = s.voucher_id), 0) AS SIGNED) \
+             FROM voucher_stock s WHERE s.voucher_id = ?",
         );
         let stock = stock.bind(voucher).fetch_one(&mut *tx).await.expect("the stock");
         tx.rollback().await.expect("a ROLLBACK");

@@ -41,6 +41,8 @@ const DEADLINE: Duration = Duration::from_mins(1);
 struct Run {
     flags: &'static [&'static str],
     kills: u64,
+    /// How many buckets the stock of each voucher is in.
+    stock_buckets: u32,
     /// The longest time between the answer that a kill waits for and the kill.
     pause: Duration,
 }
@@ -49,13 +51,23 @@ struct Run {
 const GROUPED: Run = Run {
     flags: &["--writer", "grouped", "--allow-mixed", "--lease-ms", "600", "--lock-wait-ms", "4000"],
     kills: 200,
+    stock_buckets: 1,
     pause: Duration::from_millis(4),
 };
 /// A purchase is answered before its order is written.
 const QUEUED: Run = Run {
     flags: &["--mode", "queued", "--writer", "grouped", "--allow-mixed"],
     kills: 12,
+    stock_buckets: 1,
     pause: Duration::from_millis(20),
+};
+
+/// Each order takes its unit from one of 8 rows, until one is empty and all are gathered.
+const BUCKETS: Run = Run {
+    flags: &["--allow-mixed", "--lease-ms", "600", "--lock-wait-ms", "4000"],
+    kills: 40,
+    stock_buckets: 8,
+    ..GROUPED
 };
 
 /// What became of those who asked.
@@ -331,7 +343,8 @@ async fn lanes_of(run: Run) -> (u64, Vec<Tally>) {
                 had: HashSet::new(),
                 tally: Tally::default(),
             };
-            lane.voucher = clerk.voucher(u32::try_from(lane.stock()).expect("few")).await;
+            let stock = u32::try_from(lane.stock()).expect("few");
+            lane.voucher = clerk.voucher_in_buckets(stock, run.stock_buckets).await;
             lane.rounds().await
         });
     }
@@ -354,6 +367,12 @@ fn report(kills: u64, tallies: &[Tally]) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replica_killed_two_hundred_times_loses_no_order_and_sells_nothing_twice() {
     let (kills, tallies) = lanes_of(GROUPED).await;
+    report(kills, &tallies);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_replica_leaves_the_stock_in_buckets_exact_and_all_of_it_is_sold() {
+    let (kills, tallies) = lanes_of(BUCKETS).await;
     report(kills, &tallies);
 }
 

@@ -185,8 +185,14 @@ impl Service {
 
     /// A voucher that is on sale now, with that stock; its id.
     pub(crate) async fn voucher(&self, stock: u32) -> String {
-        let admin = token(1, Role::Admin);
-        let created = self.post("/api/admin/vouchers", &admin, voucher_body(stock)).await;
+        self.voucher_in_buckets(stock, 1).await
+    }
+
+    /// A voucher that is on sale now, with its stock in that number of buckets; its id.
+    pub(crate) async fn voucher_in_buckets(&self, stock: u32, buckets: u32) -> String {
+        let (admin, mut body) = (token(1, Role::Admin), voucher_body(stock));
+        body["stock_buckets"] = buckets.into();
+        let created = self.post("/api/admin/vouchers", &admin, body).await;
         let id = created.expect(201)["voucher"]["id"].as_str().expect("an id").to_owned();
         let path = format!("/api/admin/vouchers/{id}/on-sale");
         self.post(&path, &admin, json!({})).await.expect(200);

@@ -52,7 +52,9 @@ const GUARDED_TABLES: SaleTables = SaleTables {
              o.status = 'cancelled', k.request_key FROM orders o LEFT JOIN idempotency_keys k \
              ON k.order_id = o.id AND k.action = 'purchase' \
              WHERE o.voucher_id = ? LIMIT ?",
-    stock: "SELECT CAST(stock AS SIGNED) FROM voucher_stock WHERE voucher_id = ?",
+    stock: "SELECT CAST(s.stock + COALESCE((SELECT SUM(b.stock) FROM voucher_stock_buckets b \
+            WHERE b.voucher_id = s.voucher_id), 0) AS SIGNED) \
+            FROM voucher_stock s WHERE s.voucher_id = ?",
 };
 
 const UNGUARDED_TABLES: SaleTables = SaleTables {

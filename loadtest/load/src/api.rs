@@ -277,6 +277,8 @@ pub struct NewVoucher {
     pub ends_at: String,
     /// Units.
     pub stock: u64,
+    /// Rows that they are split into.
+    pub stock_buckets: u32,
 }
 
 impl NewVoucher {
@@ -291,6 +293,7 @@ impl NewVoucher {
             starts_at: rfc3339(now - time::Duration::minutes(1)),
             ends_at: rfc3339(now + time::Duration::hours(2)),
             stock,
+            stock_buckets: 1,
         }
     }
 }
@@ -301,7 +304,7 @@ pub async fn put_on_sale(
     admin: &HeaderValue,
     new: &NewVoucher,
 ) -> Result<u64, ApiError> {
-    let body = serde_json::json!({
+    let mut body = serde_json::json!({
         "title": new.title,
         "description": new.description,
         "price_cents": new.price_cents,
@@ -310,6 +313,10 @@ pub async fn put_on_sale(
         "ends_at": new.ends_at,
         "stock": new.stock,
     });
+    // The replica in Java does not know the field.
+    if new.stock_buckets > 1 {
+        body["stock_buckets"] = new.stock_buckets.into();
+    }
     let created: VoucherAnswer = ApiRequest {
         method: Method::POST,
         path: "/api/admin/vouchers",

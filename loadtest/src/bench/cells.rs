@@ -28,6 +28,8 @@ pub struct Setup {
     pub vouchers: usize,
     /// How many of them the buyers want, all alike.
     pub wanted: usize,
+    /// Rows that the stock of each is split into.
+    pub stock_buckets: u32,
     /// What the replicas are.
     pub fleet: Fleet,
     /// When its database's primary answers a COMMIT, if it has a replica.
@@ -46,11 +48,13 @@ const SINGLE: Setup = Setup {
     with_keys: false,
     vouchers: 1,
     wanted: 1,
+    stock_buckets: 1,
     fleet: Fleet::RUST,
     replication: None,
     warm_up: 1,
 };
 const GROUPED: Setup = Setup { flags: &["--writer=grouped"], ..SINGLE };
+const BUCKETS: Setup = Setup { stock_buckets: 8, ..SINGLE };
 const QUEUED: Setup =
     Setup { flags: &["--mode=queued", "--writer=grouped", "--queue-length=1000000"], ..SINGLE };
 
@@ -127,8 +131,8 @@ const fn cell(name: &'static str, what: Measurement) -> Cell {
     Cell { name, what }
 }
 
-const fn replicated(replication: Replication) -> Setup {
-    Setup { replication: Some(replication), ..GROUPED }
+const fn replicated(replication: Replication, setup: Setup) -> Setup {
+    Setup { replication: Some(replication), ..setup }
 }
 
 const fn locked(flags: &'static [&'static str], needs: ExtraServers) -> Measurement {
@@ -136,19 +140,22 @@ const fn locked(flags: &'static [&'static str], needs: ExtraServers) -> Measurem
 }
 
 /// All cells; in this order they are measured within their part of a round.
-pub const CELLS: [Cell; 36] = [
+pub const CELLS: [Cell; 39] = [
     cell("bare:1", Measurement::Bare(1)),
     cell("bare:8", Measurement::Bare(8)),
     cell("bare:32", Measurement::Bare(32)),
     cell("single:64", Measurement::Orders(SINGLE)),
     cell("single:256", Measurement::Orders(Setup { connections: 256, ..SINGLE })),
+    cell("single, buckets", Measurement::Orders(BUCKETS)),
+    cell("single, semi-sync", Measurement::Orders(replicated(Replication::SemiSync, SINGLE))),
+    cell("buckets, semi-sync", Measurement::Orders(replicated(Replication::SemiSync, BUCKETS))),
     cell("grouped:64", Measurement::Orders(GROUPED)),
     cell("grouped:256", Measurement::Orders(Setup { connections: 256, ..GROUPED })),
     cell("grouped:64 x3", Measurement::Orders(Setup { replicas: 3, ..GROUPED })),
     cell("grouped:192 x3", Measurement::Orders(Setup { connections: 192, replicas: 3, ..GROUPED })),
     cell("grouped:256 x3", Measurement::Orders(Setup { connections: 256, replicas: 3, ..GROUPED })),
-    cell("grouped, semi-sync", Measurement::Orders(replicated(Replication::SemiSync))),
-    cell("grouped, async", Measurement::Orders(replicated(Replication::Async))),
+    cell("grouped, semi-sync", Measurement::Orders(replicated(Replication::SemiSync, GROUPED))),
+    cell("grouped, async", Measurement::Orders(replicated(Replication::Async, GROUPED))),
     cell("queued, admitted", Measurement::Admitted(QUEUED)),
     cell("queued, drained", Measurement::Drained(QUEUED)),
     cell("million orders", Measurement::Orders(Setup { filled: 1_000_000, ..GROUPED })),

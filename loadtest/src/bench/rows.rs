@@ -76,7 +76,7 @@ const fn costing(most_plain: f64, row: Row) -> Row {
 }
 
 /// All rows. A new one needs a line here, and a cell in `cells.rs` unless there is one.
-pub const ROWS: [Row; 38] = [
+pub const ROWS: [Row; 40] = [
     costing(
         11.0,
         row("grouped-64", "grouped, orders/s", ("grouped:64", BARE), Some(at_least(2.5, 5.0))),
@@ -202,6 +202,13 @@ pub const ROWS: [Row; 38] = [
     row("lock-zookeeper", "zookeeper", ("lock zookeeper", NONE), None),
     row("lock-grouped", "grouped: redisson", ("grouped:64", &["grouped, lock none"]), None),
     of(Figure::ServerTime, row("lock-cpu", "processor time: redisson", ("single:64", NONE), None)),
+    row("buckets", "single: stock in 8 buckets", ("single, buckets", SINGLE_CELL), None),
+    row(
+        "buckets-semi-sync",
+        "the same, each on a semi-synchronous primary",
+        ("buckets, semi-sync", &["single, semi-sync"]),
+        None,
+    ),
     row("scope", "single: a lock for the voucher", ("scope voucher", SINGLE_CELL), None),
     row("guards", "single: guards off", ("guards off", SINGLE_CELL), None),
     row("keys", "grouped: with Idempotency-Key", ("grouped, keys", GATHERED), None),

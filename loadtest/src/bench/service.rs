@@ -158,7 +158,7 @@ impl Stage {
             _ => deployment.url().to_owned(),
         };
         let target = Target::parse(&url)?;
-        let vouchers = put_on_sale(&deployment, setup.vouchers, stock).await?;
+        let vouchers = put_on_sale(&deployment, setup, stock).await?;
         Ok(Round { stage: self, setup, deployment, target, vouchers })
     }
 
@@ -310,13 +310,13 @@ fn sample(
     }
 }
 
-async fn put_on_sale(deployment: &Deployment, count: usize, stock: u64) -> Result<Vec<u64>> {
+async fn put_on_sale(deployment: &Deployment, setup: &Setup, stock: u64) -> Result<Vec<u64>> {
     let (admins, _) = deployment.users(1, true).await?;
     let admin: &HeaderValue = &admins[0].authorization;
     let mut connection = Connection::new(Target::parse(deployment.url())?, CALL_DEADLINE);
-    let voucher = NewVoucher::of_now(stock);
-    let mut ids = Vec::with_capacity(count);
-    for _ in 0..count {
+    let voucher = NewVoucher { stock_buckets: setup.stock_buckets, ..NewVoucher::of_now(stock) };
+    let mut ids = Vec::with_capacity(setup.vouchers);
+    for _ in 0..setup.vouchers {
         let id = api::put_on_sale(&mut connection, admin, &voucher).await;
         ids.push(id.map_err(|error| Error::Setup(error.to_string()))?);
     }

@@ -20,9 +20,10 @@ use crate::tape::{Tape, UNITS, broken, proofs};
 const COLUMNS: &str = "(id, user_id, voucher_id, price_cents, created_at)";
 
 /// The service's own tables.
-const SCHEMA: [&str; 11] = [
+const SCHEMA: [&str; 12] = [
     include_str!("../../../migrations/0002_vouchers.sql"),
     include_str!("../../../migrations/0003_voucher_stock.sql"),
+    include_str!("../../../migrations/0021_voucher_stock_buckets.sql"),
     include_str!("../../../migrations/0004_stock_grants.sql"),
     include_str!("../../../migrations/0005_orders.sql"),
     include_str!("../../../migrations/0007_orders_status.sql"),

@@ -12,7 +12,9 @@ use super::super::validation_messages::{
     CHALLENGE_LENGTH, CODE_LENGTH, FIRST_YEAR, LAST_YEAR, MAX_DESCRIPTION_CHARS, MAX_PAGE_SIZE,
     MAX_PRICE_CENTS, MAX_TITLE_CHARS, MAX_UNITS,
 };
-use crate::domain::{ID_DIGITS, LAST_ID, OrderId, Phone, TicketId, UserId, VoucherId};
+use crate::domain::{
+    ID_DIGITS, LAST_ID, MAX_STOCK_BUCKETS, OrderId, Phone, TicketId, UserId, VoucherId,
+};
 use crate::payment::PaymentStatus;
 
 /// The format of phone numbers: the pattern cannot say which numbers a country assigns.
@@ -130,6 +132,14 @@ pub(in crate::http) fn cents() -> Object {
 
 pub(in crate::http) fn units() -> Object {
     whole_number(1, MAX_UNITS.into()).examples([50]).build()
+}
+
+pub(in crate::http) fn stock_buckets() -> Object {
+    whole_number(1, MAX_STOCK_BUCKETS.into())
+        .description(Some("Rows that the stock is split into, for one hot voucher."))
+        .default(Some(serde_json::json!(1)))
+        .examples([8])
+        .build()
 }
 
 pub(in crate::http) fn moment() -> Object {

@@ -235,6 +235,11 @@ impl Batch {
             Ok(precheck) => precheck,
             Err(error) => return self.refuse_all(error.into()),
         };
+        if precheck.in_buckets > 0
+            && let Err(error) = self.executor.orders.gather_buckets(voucher).await
+        {
+            return self.refuse_all(error.into());
+        }
         self.complete_duplicates(&precheck.earlier);
         match precheck.left.map(usize::try_from) {
             None => self.refuse_all(Refusal::VoucherNotFound),

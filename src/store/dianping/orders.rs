@@ -95,7 +95,7 @@ impl DianpingOrders {
         tx: Transaction,
         voucher: VoucherId,
     ) -> Result<(), CommitError> {
-        take_and_commit(tx, STOCK, voucher, 1).await
+        take_and_commit(tx, STOCK, &format!("voucher_id = {voucher}"), 1).await
     }
 
     /// Finds out whether the transaction on that connection wrote the order.

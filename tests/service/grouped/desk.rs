@@ -85,6 +85,7 @@ impl Desk {
                 ends_at: datetime!(2120-01-01 0:00 UTC),
             },
             stock: stock + 1,
+            stock_buckets: 1,
         };
         let voucher = self.vouchers.create(&draft).await.expect("a voucher").id;
         self.vouchers.put_on_sale(voucher).await.expect("a voucher on sale");
