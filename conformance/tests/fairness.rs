@@ -23,7 +23,7 @@ const HOLD: Duration = Duration::from_millis(2);
 /// after a second.
 const HANDED_ON_WITHIN: Duration = Duration::from_millis(250);
 /// From one entry to the next it takes that long only where a server or a process stands still.
-const STANDSTILL: Duration = Duration::from_millis(500);
+const STANDSTILL: Duration = Duration::from_secs(1);
 /// After a bad round, how many good ones are asked for, of how many more.
 const GOOD_ROUNDS: usize = 2;
 const MORE_ROUNDS: usize = 4;

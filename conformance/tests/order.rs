@@ -23,7 +23,7 @@ const LIMIT: Duration = Duration::from_mins(4);
 
 /// A hand-off takes that long only where a server or a process stands still. A waiter that does so
 /// for longer than its patience is passed over like a dead one.
-const STANDSTILL: Duration = Duration::from_millis(500);
+const STANDSTILL: Duration = Duration::from_secs(1);
 /// How often it is measured where something stood still.
 const TRIES: usize = 5;
 

@@ -7,7 +7,8 @@
 //! that are read one after the other may all be empty while a unit moves behind the reader.
 //!
 //! Transactions lock the buckets in the order of their numbers, then the stock row. Those that need
-//! one row only, purchases and returns, lock it last. So none of them deadlock.
+//! one row only, purchases and returns, lock it last. So none of these deadlock. A deletion may,
+//! with a purchase whose order it waits for: the purchase is tried again, or the admin is refused.
 
 use std::fmt::Write;
 
@@ -27,7 +28,18 @@ impl Orders {
     /// lost it fails, and whether they moved does not matter.
     pub async fn gather_buckets(&self, voucher: VoucherId) -> Result<(), StoreError> {
         let mut tx = Transaction::open(&self.pool).await?;
-        let StockBuckets { units, .. } = lock_buckets(&mut tx, voucher).await?;
+        let units = match lock_buckets(&mut tx, voucher).await {
+            // Another purchase has gathered them.
+            Ok(StockBuckets { units: 0, .. }) => {
+                tx.rollback().await;
+                return Ok(());
+            }
+            Ok(StockBuckets { units, .. }) => units,
+            Err(error) => {
+                tx.rollback().await;
+                return Err(error);
+            }
+        };
         let stock = self.tables.stock;
         let moved = tx.commit_by(AssertSqlSafe(format!(
             "UPDATE voucher_stock_buckets SET stock = 0 WHERE voucher_id = {voucher}; \

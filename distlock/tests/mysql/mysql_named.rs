@@ -9,7 +9,7 @@ use crate::support::mysql::{
     server, server_at, try_now, waiting,
 };
 use crate::support::ran::ran;
-use crate::support::{LONG, at_once, eventually, fresh_name, granted, in_one_of_five};
+use crate::support::{LONG, at_once, but_for_one_standstill, eventually, fresh_name, granted};
 use distlock::{Lease, LockError, LockKind, LockName, Locks, LossCause, MySqlServer, Release};
 use testbed::Bed;
 use tokio::io::copy_bidirectional;
@@ -93,8 +93,10 @@ async fn a_killed_connection_is_signalled_to_its_holder_at_the_next_heartbeat() 
     let (server, killer) = (server_at(&own().url(), 1).await, server().await);
     let (locks, name) = (locks_on(LockKind::MysqlNamed, &server), fresh_name());
     for round in 0..3 {
-        in_one_of_five(async || is_signalled(&server, &killer, &locks, &name, round > 0).await)
-            .await;
+        but_for_one_standstill(async || {
+            is_signalled(&server, &killer, &locks, &name, round > 0).await
+        })
+        .await;
     }
 }
 
@@ -192,7 +194,7 @@ async fn a_slow_server_costs_no_hold() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiter_gets_the_lock_after_many_slices_however_short_its_lease() {
-    in_one_of_five(gets_the_lock_after_many_slices).await;
+    but_for_one_standstill(gets_the_lock_after_many_slices).await;
 }
 
 async fn gets_the_lock_after_many_slices() -> Result<(), String> {

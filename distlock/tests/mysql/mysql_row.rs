@@ -8,7 +8,7 @@ use crate::support::mysql::{
     run, server, server_at, try_now, until_waiters, waiting,
 };
 use crate::support::ran::ran;
-use crate::support::{LONG, at_once, eventually, fresh_name, in_one_of_five, options};
+use crate::support::{LONG, at_once, but_for_one_standstill, eventually, fresh_name, options};
 use distlock::mysql::row::without_transaction;
 use distlock::{Lease, LockError, LockKind, LockName, Locks, MySqlServer, Release};
 use sqlx::mysql::MySqlDatabaseError;
@@ -227,7 +227,7 @@ async fn a_waiter_gets_the_lock_after_many_slices_and_its_session_is_as_before()
     let locks = locks_on(LockKind::MysqlRow, &second);
     let first_locks = locks_on(LockKind::MysqlRow, &first);
     let mut last = None;
-    in_one_of_five(async || {
+    but_for_one_standstill(async || {
         last = None;
         locks.flush().await;
         let holder = first_locks.lock(&name, &waiting()).await.expect("the lock");

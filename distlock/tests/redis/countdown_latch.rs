@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::support::dropped::up_to;
 use crate::support::ran::ran;
 use crate::support::synchronizers::{Client, LOOK, PATIENT, SLACK, process};
-use crate::support::{Look, eventually, fresh_name, in_one_of_five};
+use crate::support::{Look, but_for_one_standstill, eventually, fresh_name};
 use distlock::{CountdownLatch, LockError, LockName, Semaphore};
 use tokio::task::JoinSet;
 use uuid::Uuid;
@@ -51,7 +51,7 @@ fn latest(times: Vec<Duration>, since: Duration) -> Duration {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_latch_opens_to_all_waiters_when_it_was_counted_down_and_not_before() {
-    in_one_of_five(opens_to_all_waiters).await;
+    but_for_one_standstill(opens_to_all_waiters).await;
 }
 
 async fn opens_to_all_waiters() -> Result<(), String> {
@@ -139,7 +139,7 @@ async fn a_latch_is_set_once_until_it_opens_and_a_missing_one_is_open() {
 async fn a_latch_that_is_removed_is_open_and_waiters_find_out_in_bounded_time() {
     let client = Client::here().await;
     for told in [true, false] {
-        in_one_of_five(async || is_open_once_removed(&client, told).await).await;
+        but_for_one_standstill(async || is_open_once_removed(&client, told).await).await;
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::support::dropped::up_to;
 use crate::support::ran::ran;
 use crate::support::synchronizers::{Client, LOOK, PATIENT, SLACK, process};
-use crate::support::{LONG, Look, answered, eventually, fresh_name, in_one_of_five};
+use crate::support::{LONG, Look, answered, but_for_one_standstill, eventually, fresh_name};
 use distlock::{
     ExpirableSemaphore, Lease, LockError, LockName, LossCause, Owner, Permit, RedisServer, Release,
     Semaphore,
@@ -142,7 +142,7 @@ async fn permits_whose_leases_have_ended_are_taken_back_first_and_waiters_know_w
     let _long = taken(&semaphore, FIXED).await;
     // Their holders die without a message.
     for lease in [SHORT, SHORT * 3 / 2] {
-        in_one_of_five(async || {
+        but_for_one_standstill(async || {
             let (started, ran_before) = (Instant::now(), ran());
             let _undead = ManuallyDrop::new(taken(&semaphore, Lease::Fixed(lease)).await);
             let heir = semaphore.acquire(PATIENT, FIXED).await.expect("a permit");
@@ -201,7 +201,7 @@ async fn a_release_wakes_waiters_by_message() {
     let (name, client) = (fresh_name(), Client::here().await);
     let holder = semaphore(&process().await, &name, 1).await;
     for by_id in [false, true] {
-        in_one_of_five(async || is_woken(&holder, (&client, &name), by_id).await).await;
+        but_for_one_standstill(async || is_woken(&holder, (&client, &name), by_id).await).await;
     }
 }
 

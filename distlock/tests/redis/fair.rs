@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use crate::support::dropped::up_to;
 use crate::support::scene::{LOOK, PATIENCE, SOON, Scene, at_once, patient, waiting};
-use crate::support::{LONG, connect, eventually, granted, in_one_of_five, locks_of, server};
+use crate::support::{
+    LONG, but_for_one_standstill, connect, eventually, granted, locks_of, server,
+};
 use distlock::{
     Backends, Lease, LockError, LockKind, LockOptions, Locks, LossCause, Release, locker,
 };
@@ -42,7 +44,7 @@ async fn add_ghost(scene: &Scene, alive: Duration) {
 async fn fifty_waiters_of_three_processes_are_served_in_the_order_of_their_arrival() {
     let processes = [process().await, process().await, process().await];
     // A waiter that stands still for longer than its patience is passed over.
-    in_one_of_five(async || are_served_in_order(&processes).await).await;
+    but_for_one_standstill(async || are_served_in_order(&processes).await).await;
 }
 
 async fn are_served_in_order(processes: &[Locks; 3]) -> Result<(), String> {
@@ -74,7 +76,7 @@ async fn are_served_in_order(processes: &[Locks; 3]) -> Result<(), String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn five_waiters_whose_process_was_killed_are_passed_over_within_the_bound() {
-    in_one_of_five(are_passed_over).await;
+    but_for_one_standstill(are_passed_over).await;
 }
 
 async fn are_passed_over() -> Result<(), String> {
@@ -154,7 +156,7 @@ async fn a_head_that_gives_up_a_free_lock_wakes_the_next() {
 
 #[tokio::test]
 async fn a_waiter_that_was_passed_over_by_mistake_stands_at_the_end_of_the_queue_again() {
-    in_one_of_five(stands_at_the_end_again).await;
+    but_for_one_standstill(stands_at_the_end_again).await;
 }
 
 async fn stands_at_the_end_again() -> Result<(), String> {

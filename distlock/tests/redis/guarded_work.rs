@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use distlock::{Lease, LockError, LockKind, LockOptions, Release};
 use tokio::time::{sleep, timeout};
 
-use crate::support::{LONG, Look, connect, fresh_name, granted, in_one_of_five, locks_of, server};
+use crate::support::{
+    LONG, Look, but_for_one_standstill, connect, fresh_name, granted, locks_of, server,
+};
 
 /// Renewed at each third of it.
 const LEASE: Duration = Duration::from_secs(3);
@@ -24,7 +26,7 @@ async fn endless(steps: Arc<AtomicU64>) {
 
 #[tokio::test]
 async fn work_ends_within_a_third_of_the_lease_after_its_lock_was_taken_away() {
-    in_one_of_five(ends_in_time_after_its_lock_was_taken_away).await;
+    but_for_one_standstill(ends_in_time_after_its_lock_was_taken_away).await;
 }
 
 async fn ends_in_time_after_its_lock_was_taken_away() -> Result<(), String> {
@@ -56,7 +58,7 @@ async fn ends_in_time_after_its_lock_was_taken_away() -> Result<(), String> {
 
 #[tokio::test]
 async fn work_ends_with_the_validity_time_while_the_server_is_silent() {
-    in_one_of_five(ends_with_the_validity_time).await;
+    but_for_one_standstill(ends_with_the_validity_time).await;
 }
 
 async fn ends_with_the_validity_time() -> Result<(), String> {

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use crate::support::redisson::{OwnServer, Service, kept};
 use crate::support::{
-    LONG, assert_released, at_once, connect_hasty, eventually, fresh_name, granted, in_one_of_five,
-    locks_by, locks_of, patient,
+    LONG, assert_released, at_once, but_for_one_standstill, connect_hasty, eventually, fresh_name,
+    granted, locks_by, locks_of, patient,
 };
 use distlock::{
     Backends, Guard, LockKind, Locks, RedisConnection, RedisServer, Redlock, Release, locker,
@@ -69,7 +69,7 @@ async fn every_kind_gets_another_connection_and_one_only() {
         backends.independent_redis.push(server.clone());
         let locks = Locks::new(locker(kind, &backends).expect("a locker"));
         // A server that stands still for a moment costs another connection.
-        in_one_of_five(async || {
+        but_for_one_standstill(async || {
             eventually("it is there", async || takes_and_releases(&locks).await).await;
             let before = own.proxy.counts().connections;
             make_half_open(&own, &server.connection()).await;
@@ -116,7 +116,7 @@ async fn a_lock_that_is_renewed_outlives_the_connection_of_its_renewals() {
 #[tokio::test(flavor = "multi_thread")]
 async fn many_tasks_make_one_connection_and_the_silent_one_is_closed() {
     // A server that stands still for a moment costs another connection.
-    in_one_of_five(async || {
+    but_for_one_standstill(async || {
         let own = OwnServer::start();
         let server = connect_hasty(&url(&own)).await;
         let locks = locks_of(LockKind::LuaRelease, server.clone());

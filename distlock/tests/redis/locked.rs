@@ -11,7 +11,7 @@ use tokio::time::{sleep, timeout};
 use uuid::Uuid;
 
 use crate::support::{
-    LONG, Look, connect, eventually, fresh_name, in_one_of_five, locks_of, server,
+    LONG, Look, but_for_one_standstill, connect, eventually, fresh_name, locks_of, server,
 };
 
 /// An error of a caller.
@@ -167,7 +167,7 @@ async fn the_lock_is_renewed_while_the_body_runs_and_its_loss_ends_the_body() {
     assert_eq!(look.lease(&name).await, None, "it was released");
 
     // A renewal takes place each second.
-    in_one_of_five(async || {
+    but_for_one_standstill(async || {
         let begun = Instant::now();
         let work = work_for(&locks, name.as_str(), LONG);
         let (outcome, ()) = tokio::join!(timeout(LONG, work), async {

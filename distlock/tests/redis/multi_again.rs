@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::support::redisson::{OwnServer, RawRedis, Service, channel};
 use crate::support::{
-    LONG, assert_released, at_once, connect, eventually, fresh_name, in_one_of_five, options,
-    patient,
+    LONG, assert_released, at_once, but_for_one_standstill, connect, eventually, fresh_name,
+    options, patient,
 };
 use distlock::{Guard, LockError, LockName, Locks, Multi, RedisServer, Redisson};
 use testbed::{Action, Command, Rule, Times};
@@ -100,7 +100,7 @@ async fn granted(waiter: Waiter) -> Result<Guard, String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_release_right_after_the_acquire_frees_a_member_that_was_given_back_before() {
-    in_one_of_five(frees_what_was_given_back_before).await;
+    but_for_one_standstill(frees_what_was_given_back_before).await;
 }
 
 async fn frees_what_was_given_back_before() -> Result<(), String> {
@@ -122,7 +122,7 @@ async fn frees_what_was_given_back_before() -> Result<(), String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_member_that_does_not_answer_when_it_is_given_back_is_taken_by_another_owner() {
     for accident in [Action::CutAnswer, Action::LoseAnswer, Action::CutRequest] {
-        in_one_of_five(async || is_taken_by_another_owner(accident).await).await;
+        but_for_one_standstill(async || is_taken_by_another_owner(accident).await).await;
     }
 }
 
@@ -141,7 +141,7 @@ async fn is_taken_by_another_owner(accident: Action) -> Result<(), String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_member_that_is_given_back_much_later_frees_nothing_that_was_taken_since() {
-    in_one_of_five(frees_nothing_that_was_taken_since).await;
+    but_for_one_standstill(frees_nothing_that_was_taken_since).await;
 }
 
 async fn frees_nothing_that_was_taken_since() -> Result<(), String> {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::support::scene::{LOOK, PATIENCE, SOON, Scene, at_once, patient, waiting};
-use crate::support::{LONG, connect, eventually, granted, in_one_of_five, server};
+use crate::support::{LONG, but_for_one_standstill, connect, eventually, granted, server};
 use distlock::{
     Guard, Lease, LockError, LockKind, LockOptions, Locks, LossCause, ReadWrite, Release,
     guarantees,
@@ -279,7 +279,10 @@ async fn readers_that_wait_when_a_writer_leaves_enter_before_the_next_writer() {
     let (scene, process, other) = processes().await;
     for writer_first in [true, false, true, false] {
         // A waiter that stands still for longer than its patience is passed over.
-        in_one_of_five(async || enter_before(&scene, [&process, &other], writer_first).await).await;
+        but_for_one_standstill(async || {
+            enter_before(&scene, [&process, &other], writer_first).await
+        })
+        .await;
     }
     assert_eq!(scene.keys().await, [""; 0]);
 }
@@ -334,7 +337,10 @@ async fn is_excluded_for_a_bounded_time(
 async fn a_waiter_that_died_excludes_others_for_a_bounded_time() {
     let (scene, process, other) = processes().await;
     for (ghosts, locks) in [(WRITERS, &process.readers), (INVITED, &other.writers)] {
-        in_one_of_five(async || is_excluded_for_a_bounded_time(&scene, ghosts, locks).await).await;
+        but_for_one_standstill(async || {
+            is_excluded_for_a_bounded_time(&scene, ghosts, locks).await
+        })
+        .await;
     }
     let writer = other.writers.lock(&scene.name, &patient()).await.expect("the write lock");
     // A hold that is removed without a message costs its successors a look.

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use crate::support::redisson::{OwnServer, RawRedis, Service, channel};
 use crate::support::{
-    LONG, at_once, eventually, fresh_name, granted, in_one_of_five, options, patient, server,
+    LONG, at_once, but_for_one_standstill, eventually, fresh_name, granted, options, patient,
+    server,
 };
 use distlock::{Guard, LockError, LockName, Release};
 use testbed::{Action, Command, MessageDrop, Times};
@@ -250,7 +251,7 @@ async fn ten_thousand_waits_that_are_given_up_leave_nothing_and_spoil_nothing() 
 async fn three_processes_under_saturation_get_similar_shares() {
     for _ in 0..5 {
         // Who is in its turn when all stands still has that for more than its share.
-        in_one_of_five(async || {
+        but_for_one_standstill(async || {
             let mut turns = saturate(Duration::from_millis(700)).await;
             turns.sort_unstable();
             println!("turns {turns:?}");

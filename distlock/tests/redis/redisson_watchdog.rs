@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use crate::support::redisson::{OwnServer, RawRedis, kept};
-use crate::support::{ANSWER, LONG, at_once, eventually, fresh_name, granted, in_one_of_five};
+use crate::support::{
+    ANSWER, LONG, at_once, but_for_one_standstill, eventually, fresh_name, granted,
+};
 use distlock::{Guard, LossCause, Release};
 use redis::Script;
 use testbed::{Action, Command, Rule, Times};
@@ -118,7 +120,7 @@ async fn a_removed_lock_is_lost_at_the_next_renewal_and_can_be_taken_again() {
     let own = OwnServer::start();
     let (service, raw, name) = (own.service().await, own.raw().await, fresh_name());
     for is_taken in [false, true] {
-        in_one_of_five(async || {
+        but_for_one_standstill(async || {
             let guard = service.locks.lock(&name, &wanted()).await.expect("the lock");
             raw.command::<()>(&["DEL", name.as_str()]).await;
             if is_taken {

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use crate::support::ran::ran;
 use crate::support::{
-    LONG, Look, assert_busy, assert_released, at_once, connect, eventually, fresh_name, granted,
-    in_one_of_five, options, patient,
+    LONG, Look, assert_busy, assert_released, at_once, but_for_one_standstill, connect, eventually,
+    fresh_name, granted, options, patient,
 };
 use distlock::{Lease, LockError, LockOptions, Locks, LossCause, Redlock, Release};
 use testbed::{Action, Bed, Command, Direction, Proxy, Redis, RedisOptions, Times};
@@ -103,7 +103,7 @@ async fn after_a_wait_the_owner_of_the_guard_is_that_on_the_servers() {
 async fn a_server_that_does_not_answer_costs_no_time_out() {
     let (_bed, servers) = five();
     let locks = locks(&servers).await;
-    in_one_of_five(async || {
+    but_for_one_standstill(async || {
         let name = fresh_name();
         servers[2].freeze().expect("a stop");
         let since = ran();
@@ -132,7 +132,7 @@ async fn a_server_that_is_always_the_slowest_is_not_taken_for_silent() {
     let locks = Locks::new(Arc::new(Redlock::new(&ways).expect("five")));
     proxy.set_latency(Direction::Both, Duration::from_millis(20), Duration::ZERO);
     // A server that stands still for a moment is silent, or its lock is lost.
-    in_one_of_five(async || {
+    but_for_one_standstill(async || {
         let connections = proxy.counts().connections;
         let renewals = proxy.watch(Command::redis("EVAL").containing("PEXPIRE"));
         let guard = granted(&locks, &fresh_name(), &renewed(Duration::from_millis(600))).await;

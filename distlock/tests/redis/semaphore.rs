@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::support::dropped::up_to;
 use crate::support::ran::ran;
 use crate::support::synchronizers::{Client, LOOK, OwnServer, PATIENT, process};
-use crate::support::{Look, eventually, fresh_name, in_one_of_five};
+use crate::support::{Look, but_for_one_standstill, eventually, fresh_name};
 use distlock::{
     CountdownLatch, ExpirableSemaphore, LockError, LockName, Permits, RedisServer, Release,
     Semaphore,
@@ -155,7 +155,7 @@ async fn a_wait_is_bounded_and_no_wait_is_one_question() {
     assert_eq!(process.subscribed_channels(), 0, "who does not wait subscribes to nothing");
     // The second also queues behind the first.
     let wait = Duration::from_millis(250);
-    in_one_of_five(async || {
+    but_for_one_standstill(async || {
         let waited = tokio::join!(semaphore.acquire(2, wait), semaphore.acquire(2, wait));
         for outcome in [waited.0, waited.1] {
             match outcome {
@@ -211,7 +211,7 @@ async fn tasks_of_a_process_get_permits_in_the_order_of_arrival() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_release_wakes_one_waiter_of_each_process_and_no_herd() {
-    in_one_of_five(wakes_no_herd).await;
+    but_for_one_standstill(wakes_no_herd).await;
 }
 
 async fn wakes_no_herd() -> Result<(), String> {

@@ -84,15 +84,18 @@ impl LockWatch {
         (state.newest, state.heard_at) = (HeldLocks::default(), None);
     }
 
-    /// Shows a list of the inspector.
-    pub(crate) fn show(&self, list: &str, replicas: &ReplicaProcesses) {
+    /// Shows a list of the inspector that began after that many changes.
+    pub(crate) fn show(&self, list: &str, replicas: &ReplicaProcesses, changes: u64) {
         let listed = HeldLocks::parse(list, replicas);
-        self.set(listed.unwrap_or_else(|| HeldLocks::failed("its list is no JSON")));
+        self.set(listed.unwrap_or_else(|| HeldLocks::failed("its list is no JSON")), changes);
     }
 
-    fn set(&self, newest: HeldLocks) {
+    /// What comes of servers that the lane no longer has is left out.
+    fn set(&self, newest: HeldLocks, changes: u64) {
         let mut state = self.state();
-        (state.newest, state.heard_at) = (newest, Some(Instant::now()));
+        if state.changes == changes {
+            (state.newest, state.heard_at) = (newest, Some(Instant::now()));
+        }
     }
 
     fn is_wanted(&self) -> bool {
@@ -111,11 +114,13 @@ impl LockWatch {
     pub(crate) async fn follow(&self, source: LockSource, changes: u64) {
         let read = async {
             match source {
-                LockSource::NoServer => self.set(HeldLocks::of_state(ListState::NoServer)),
-                LockSource::NoDeployment => self.set(HeldLocks::default()),
+                LockSource::NoServer => {
+                    self.set(HeldLocks::of_state(ListState::NoServer), changes);
+                }
+                LockSource::NoDeployment => self.set(HeldLocks::default(), changes),
                 LockSource::Command(command, replicas) => {
-                    let ended = self.run(*command, &replicas).await;
-                    self.set(ended);
+                    let ended = self.run(*command, &replicas, changes).await;
+                    self.set(ended, changes);
                 }
             }
             sleep(RESTART_INTERVAL).await;
@@ -134,7 +139,12 @@ impl LockWatch {
     }
 
     /// Shows the lists of an inspector, until it ends; why it did.
-    async fn run(&self, command: std::process::Command, replicas: &ReplicaProcesses) -> HeldLocks {
+    async fn run(
+        &self,
+        command: std::process::Command,
+        replicas: &ReplicaProcesses,
+        changes: u64,
+    ) -> HeldLocks {
         let mut command = Command::from(command);
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         let mut inspector = match command.spawn() {
@@ -147,7 +157,8 @@ impl LockWatch {
             return HeldLocks::failed("it has no pipes");
         };
         // Its errors are read as it runs: a full pipe would stop it.
-        let (read, said) = tokio::join!(self.read_lists(stdout, replicas), last_line(stderr));
+        let (read, said) =
+            tokio::join!(self.read_lists(stdout, replicas, changes), last_line(stderr));
         if let Err(why) = read {
             return HeldLocks::failed(&why);
         }
@@ -161,6 +172,7 @@ impl LockWatch {
         &self,
         stdout: ChildStdout,
         replicas: &ReplicaProcesses,
+        changes: u64,
     ) -> Result<(), String> {
         let mut lists = BufReader::new(stdout);
         let mut list = String::new();
@@ -170,7 +182,7 @@ impl LockWatch {
             let count = bounded.read_line(&mut list).await.map_err(|error| error.to_string())?;
             match count {
                 0 => return Ok(()),
-                _ if list.ends_with('\n') => self.show(&list, replicas),
+                _ if list.ends_with('\n') => self.show(&list, replicas, changes),
                 _ => return Err("its list is too long".to_owned()),
             }
         }

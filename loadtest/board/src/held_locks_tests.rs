@@ -42,6 +42,7 @@ async fn a_list_is_shown_while_the_inspector_runs_and_a_silent_one_is_named() {
         } => {}
     }
     watch.change();
+    watch.show(EMPTY_LIST, &ReplicaProcesses::default(), 0);
     assert_eq!(watch.read().state, ListState::Opening, "a list of other servers is not shown");
 }
 

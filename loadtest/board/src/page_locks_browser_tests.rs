@@ -35,7 +35,7 @@ async fn the_open_panel_shows_each_lock_with_its_holder_its_lease_and_its_waiter
     let mut page = OpenPage::open("").await;
     let _race = page.begin().await;
     let processes = ReplicaProcesses(vec![4711, 4712]);
-    page.board.logs.locks[0].show(&list("held", &json!([])), &processes);
+    page.board.logs.locks[0].show(&list("held", &json!([])), &processes, 0);
     page.browser.run(NEXT_PICTURE).await;
     assert_eq!(page.browser.run(&format!("return {QUESTIONS}")).await, 0, "it is closed");
     page.browser.run("document.querySelector('#lane-left .locks').open = true").await;
@@ -61,7 +61,7 @@ async fn the_open_panel_shows_each_lock_with_its_holder_its_lease_and_its_waiter
     page.shows(&format!("{rows}.includes('随会话结束')")).await;
     page.click("#language").await;
     let failures = json!([{"kinds": ["fair"], "exit_code": 69, "reason": "Redis is silent"}]);
-    page.board.logs.locks[0].show(&list("held", &failures), &processes);
+    page.board.logs.locks[0].show(&list("held", &failures), &processes, 0);
     let state = "document.querySelector('#lane-left .lock-state').textContent";
     page.shows(&format!(
         "{state} === 'The locks could not be read completely. The inspector tries again.'"

@@ -21,7 +21,7 @@ use crate::topology::Topology;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Preset {
-    /// Every lock and every fault at least once, in a few minutes.
+    /// Every lock and every fault of single servers at least once, in a few minutes.
     Smoke,
     /// Every topology at least once, without faults and with some.
     SmokeTopologies,
@@ -139,7 +139,7 @@ const TOPOLOGY_FAULTS: [(TopologyFault, Topology, Lock); TopologyFault::ALL.len(
     ]
 };
 
-/// Every lock and every fault at least once, in a few minutes.
+/// Every lock and every fault of single servers at least once, in a few minutes.
 fn smoke() -> Vec<CellSpec> {
     let plain =
         |lock, scope, guards| CellSpec::plain(CellAxes { lock, scope, guards, replicas: 2 });

@@ -103,7 +103,7 @@ pub(super) struct MatrixArgs {
 #[group(multiple = false)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a flag")]
 struct PresetArgs {
-    /// Run the smoke preset: every lock and every fault once, in a few minutes
+    /// Run the smoke preset: every lock, every fault of single servers, in a few minutes
     #[arg(long)]
     smoke: bool,
     /// Run the topologies preset: each of several servers, without faults, and while replicas of

@@ -21,11 +21,14 @@ class LockPanel {
   async follow() {
     if (this.isAsking) return;
     this.isAsking = true;
-    while (this.root.open) {
-      if (!document.hidden) await this.ask();
-      await new Promise((done) => { setTimeout(done, LOCKS_INTERVAL_MS); });
+    try {
+      while (this.root.open) {
+        if (!document.hidden) await this.ask();
+        await new Promise((done) => { setTimeout(done, LOCKS_INTERVAL_MS); });
+      }
+    } finally {
+      this.isAsking = false;
     }
-    this.isAsking = false;
   }
 
   async ask() {

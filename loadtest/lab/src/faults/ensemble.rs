@@ -11,6 +11,9 @@ use super::{FaultContext, POLL_INTERVAL, no_witness};
 use crate::cluster::blocking;
 use crate::lock_server::LockEnsemble;
 
+/// A leader that is cut off for longer and still leads is an error.
+const STEPS_DOWN_WITHIN: Duration = Duration::from_mins(1);
+
 /// What happens to a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum EnsembleFault {
@@ -104,12 +107,15 @@ fn cut_the_leader_off<M: EnsembleMember>(
     ensemble.join_again(former);
     let (leader, both_led) = seen?;
     ensemble.await_follower(former)?;
+    let both = if both_led.is_zero() {
+        "the former had stepped down before".to_owned()
+    } else {
+        format!("both said so for {} ms", both_led.as_millis())
+    };
     Ok(format!(
-        "member {} led and was cut off; member {} leads, both said so for {} ms, and the former \
-         follows",
+        "member {} led and was cut off; member {} leads, {both}, and the former follows",
         former + 1,
-        leader + 1,
-        both_led.as_millis()
+        leader + 1
     ))
 }
 
@@ -120,7 +126,7 @@ fn split<M: EnsembleMember>(
 ) -> testbed::Result<(usize, Duration)> {
     let leader = ensemble.successor(former)?;
     let (began, mut last) = (Instant::now(), Duration::ZERO);
-    while ensemble.members()[former].leads() {
+    while ensemble.members()[former].leads() && began.elapsed() < STEPS_DOWN_WITHIN {
         last = began.elapsed();
         sleep(POLL_INTERVAL);
     }

@@ -8,6 +8,7 @@ use testbed::RedisCluster;
 
 use super::{FaultContext, no_witness, witness};
 use crate::cluster::blocking;
+use crate::lock::ExtraServers;
 
 /// How long a key may take to be hit while it is in use.
 const HIT_WITHIN: Duration = Duration::from_secs(30);
@@ -21,7 +22,10 @@ pub(super) async fn move_slots(context: &FaultContext<'_>) -> Result<String> {
     let Some(cluster) = context.deployment.redis_cluster().cloned() else {
         return Err(no_witness("its Redis is no cluster".to_owned()));
     };
-    let (lasts, locks) = (context.schedule.lasts(), context.lock.holds_in_redis());
+    let lasts = context.schedule.lasts();
+    // Those of `redlock` and `multi` are on servers of their own.
+    let is_shared = context.lock.needs() == ExtraServers::Nothing;
+    let locks = context.lock.holds_in_redis().filter(|_| is_shared);
     let pattern = locks.unwrap_or(ANY_KEY);
     let (slots, hit) = blocking(move || move_slots_in_use(&cluster, pattern, lasts)).await?;
     let what = if locks.is_some() { "a lock that was held" } else { "a key that was in use" };
