@@ -156,6 +156,11 @@ impl Lock {
         }
     }
 
+    /// The same, in the Redis that the service uses for everything.
+    pub fn holds_in_shared_redis(self) -> Option<&'static str> {
+        self.holds_in_redis().filter(|_| self.needs() == ExtraServers::Nothing)
+    }
+
     /// Whether its release does not look whose it is, or not in the same step.
     pub fn may_free_others(self) -> bool {
         matches!(self.owner_check(), OwnerCheck::No | OwnerCheck::Racy)

@@ -56,6 +56,7 @@ fn a_fault_of_several_servers_is_no_cell_where_they_are_one_or_the_lock_does_not
     let moves = fault(TopologyFault::SlotMoves);
     assert_eq!(cells(&moves, Lock::Redisson, Topology::RedisCluster), 1);
     assert_eq!(cells(&moves, Lock::Redisson, Topology::Sentinel), 0, "it has no slots");
+    assert_eq!(cells(&moves, Lock::Redlock, Topology::RedisCluster), 0, "it has its own servers");
     let returns = fault(TopologyFault::Pair(PairFault::OldPrimaryReturns));
     assert_eq!(cells(&returns, Lock::Redisson, Topology::SemiSync), 1);
     assert_eq!(cells(&returns, Lock::Redisson, Topology::Async), 0, "two would acknowledge");

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 use super::{FaultContext, Link, POLL_INTERVAL, WITNESS_TIMEOUT, no_witness, wait_until, witness};
 use crate::cluster::blocking;
 use crate::deployment::Deployment;
-use crate::lock::{ExtraServers, Lock};
+use crate::lock::Lock;
 
 /// Long enough that locks are taken that the replica does not receive.
 const REPLICA_LAG: Duration = Duration::from_millis(300);
@@ -26,7 +26,7 @@ pub(super) async fn fail_over(deployment: &Deployment, lock: Lock) -> Result<Str
     };
     proxy.set_swallowing(Direction::ToClient, true);
     sleep(REPLICA_LAG).await;
-    let holds = lock.holds_in_redis().filter(|_| lock.needs() == ExtraServers::Nothing);
+    let holds = lock.holds_in_shared_redis();
     if holds.is_none() {
         let master = deployment.main_redis().clone();
         blocking(move || master.command(&["SET", "failover:unheard", "1", "PX", "60000"])).await?;

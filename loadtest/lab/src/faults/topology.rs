@@ -76,6 +76,9 @@ impl TopologyFault {
             Self::Ensemble(_) | Self::ThreeAtOnce if !is_in_an_ensemble(lock) => {
                 Err("its fault happens to an ensemble, which that lock does not use")
             }
+            Self::SlotMoves if lock.holds_in_shared_redis().is_none() => {
+                Err("its fault happens to locks in the Redis Cluster, and that lock is elsewhere")
+            }
             _ => Ok(()),
         }
     }
