@@ -156,7 +156,7 @@ impl Lock {
         }
     }
 
-    /// The same, in the Redis that the service uses for everything.
+    /// The pattern of the keys of a held lock in the Redis that the service uses for everything.
     pub fn holds_in_shared_redis(self) -> Option<&'static str> {
         self.holds_in_redis().filter(|_| self.needs() == ExtraServers::Nothing)
     }
