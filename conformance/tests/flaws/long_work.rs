@@ -55,6 +55,8 @@ fn try_work_of_two(
     let contended = works.map(|work| work.wait().expect("an answer"));
     let failures: Vec<String> =
         contended.iter().flat_map(|one| one.failures.keys().cloned()).collect();
+    // Only what a server may be late with.
+    assert!(failures.iter().all(|code| code == "backend"), "{kind}: {failures:?}");
     if !failures.is_empty() {
         return Err(failures);
     }
