@@ -41,9 +41,9 @@ async fn etcdctl_lock_is_excluded_and_excludes() {
     await_queue(server(), &name, 2).await;
     let keys = queue(&name);
     release(guard).await;
-    // It prints its key once it holds the lock.
-    let mut held = String::new();
-    block_in_place(|| BufReader::new(stdout).read_line(&mut held)).expect("a line");
+    // It prints its key once it holds the lock, and then the value: a closed pipe would end it.
+    let (mut stdout, mut held) = (BufReader::new(stdout), String::new());
+    block_in_place(|| stdout.read_line(&mut held)).expect("a line");
     assert_eq!(held.trim(), keys[1]);
     assert_busy(&locks, &name).await;
     let shown = locks.inspect(&name).await.expect("an answer");
