@@ -9,6 +9,7 @@ pub struct LockTransaction {
     connection: Option<PoolConnection<MySql>>,
     connection_id: u64,
     server_identity: String,
+    is_on_galera: bool,
 }
 
 impl LockTransaction {
@@ -16,8 +17,9 @@ impl LockTransaction {
         connection: PoolConnection<MySql>,
         connection_id: u64,
         server_identity: String,
+        is_on_galera: bool,
     ) -> Self {
-        Self { connection: Some(connection), connection_id, server_identity }
+        Self { connection: Some(connection), connection_id, server_identity, is_on_galera }
     }
 
     /// The server's number of the connection, to KILL it by.
@@ -32,6 +34,13 @@ impl LockTransaction {
     #[must_use]
     pub fn server_identity(&self) -> &str {
         &self.server_identity
+    }
+
+    /// Whether the server is a node of Galera. There each statement needs a packet of its own:
+    /// another node may abort the transaction, and the server reports that at the end of a packet.
+    #[must_use]
+    pub fn is_on_galera(&self) -> bool {
+        self.is_on_galera
     }
 
     /// The connection, with the transaction open on it. From now on the caller sees to it that the

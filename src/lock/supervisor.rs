@@ -46,8 +46,10 @@ impl LockSupervisor {
         let transaction = match guard.take_transaction() {
             Some(lent) => {
                 let (id, server) = (lent.connection_id(), lent.server_identity().to_owned());
-                let connection = ConnectionIdentity { id, server };
-                let transaction = Transaction::from_lent(lent.into_connection(), connection);
+                let (connection, is_on_galera) =
+                    (ConnectionIdentity { id, server }, lent.is_on_galera());
+                let lent = lent.into_connection();
+                let transaction = Transaction::from_lent(lent, connection, is_on_galera);
                 Some(TransactionKeepAlive::new(transaction, lease).await?)
             }
             None => None,

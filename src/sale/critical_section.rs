@@ -210,7 +210,8 @@ impl CriticalSection {
         let lent = guard.take_transaction().ok_or(Refusal::Defect)?;
         let (id, server) = (lent.connection_id(), lent.server_identity().to_owned());
         let connection = ConnectionIdentity { id, server };
-        Ok((Transaction::from_lent(lent.into_connection(), connection), guard))
+        let is_on_galera = lent.is_on_galera();
+        Ok((Transaction::from_lent(lent.into_connection(), connection, is_on_galera), guard))
     }
 
     /// The signal that the purchase checks, unless it ignores losses.

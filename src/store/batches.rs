@@ -8,7 +8,7 @@
 //!   statement reads the buyers afterwards ([`Orders::precheck`]).
 //! - The rows go in one packet with START TRANSACTION.
 //! - The stock row is locked by the last of two packets, which has UPDATE, a check and COMMIT. No
-//!   round trip is made under that lock.
+//!   round trip is made under that lock. (On Galera each statement is a packet of its own.)
 //! - The check is whether the UPDATE found enough units. It has to fail if not, because a server
 //!   stops only at an error: a power of e beyond any number is a cheap one (1690).
 
@@ -42,9 +42,7 @@ impl Orders {
         &self,
         new_orders: &[NewOrder],
     ) -> Result<OpenedTransaction, StoreError> {
-        let mut sql = idempotency::insert_of(new_orders);
-        self.push_insert(&mut sql, new_orders);
-        Transaction::open_with(&self.pool, &sql).await
+        Transaction::open_with(&self.pool, &self.inserts(new_orders)).await
     }
 
     /// Writes all of the orders with the keys of their requests, or none. [`StoreError::Duplicate`]
@@ -54,14 +52,12 @@ impl Orders {
         tx: &mut Transaction,
         new_orders: &[NewOrder],
     ) -> Result<(), StoreError> {
-        let mut sql = idempotency::insert_of(new_orders);
-        self.push_insert(&mut sql, new_orders);
-        tx.run(AssertSqlSafe(sql)).await
+        tx.run_all(&self.inserts(new_orders)).await.map(drop)
     }
 
-    /// The statement that inserts these orders.
-    fn push_insert(&self, sql: &mut String, new_orders: &[NewOrder]) {
-        sql.push_str(self.tables.insert_orders);
+    /// The statements that insert the keys of these orders, if they have any, and the orders.
+    fn inserts(&self, new_orders: &[NewOrder]) -> Vec<String> {
+        let mut sql = self.tables.insert_orders.to_owned();
         for (number, new_order) in new_orders.iter().enumerate() {
             let NewOrder { id, user, voucher, price_cents, created_at, key: _ } = new_order;
             let comma = if number == 0 { "" } else { "," };
@@ -77,6 +73,7 @@ impl Orders {
                 at.millisecond(),
             );
         }
+        idempotency::insert_of(new_orders).into_iter().chain([sql]).collect()
     }
 
     /// Takes the units from the stock row and commits, or fails with
@@ -135,18 +132,14 @@ impl Orders {
     }
 }
 
-/// Takes units from that row of a table of stock and commits, in one packet.
+/// Takes units from that row of a table of stock and commits.
 pub(super) async fn take_and_commit(
     tx: Transaction,
     stock: &'static str,
     row: &str,
     units: usize,
 ) -> Result<(), CommitError> {
-    tx.commit_by(AssertSqlSafe(format!(
-        "UPDATE {stock} SET stock = stock - {units} \
-         WHERE {row} AND stock >= {units}; \
-         SELECT EXP(710 * (ROW_COUNT() <> 1)); \
-         COMMIT"
-    )))
-    .await
+    let take =
+        format!("UPDATE {stock} SET stock = stock - {units} WHERE {row} AND stock >= {units}");
+    tx.commit_after(vec![take, "SELECT EXP(710 * (ROW_COUNT() <> 1))".to_owned()]).await
 }

@@ -7,8 +7,6 @@
 //!
 //! Rows are locked in the order that holds everywhere: key, order, and then the charge.
 
-use sqlx::AssertSqlSafe;
-
 use super::orders::order_of;
 use super::resolve::status_of;
 use super::{Duplicate, Orders, Session, SettleError, StoreError, Transaction};
@@ -69,11 +67,13 @@ impl Orders {
     /// Deletes a charge and its key, if the provider does not have the order's money.
     pub async fn delete_charge(&self, order: OrderId) -> Result<(), StoreError> {
         let mut session = Session::open(&self.pool).await?;
-        let forget = format!(
-            "DELETE FROM idempotency_keys WHERE order_id = {order} AND action = 'pay'; \
-             DELETE FROM charges WHERE order_id = {order}"
-        );
-        session.raw(AssertSqlSafe(forget)).await.map(drop)
+        for forget in [
+            "DELETE FROM idempotency_keys WHERE order_id = ? AND action = 'pay'",
+            "DELETE FROM charges WHERE order_id = ?",
+        ] {
+            session.execute(sqlx::query(forget).bind(order.0)).await?;
+        }
+        Ok(())
     }
 
     /// Orders whose charge was last tried at least `age_s` ago, oldest first, at most a batch.

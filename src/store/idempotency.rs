@@ -34,18 +34,15 @@ pub struct StoredRequest {
 const INSERT: &str =
     "INSERT INTO idempotency_keys (order_id, action, user_id, request_key, created_at) VALUES ";
 
-/// The statement that writes the keys of those orders in their order; empty if they have none.
-pub(super) fn insert_of(new_orders: &[NewOrder]) -> String {
+/// The statement that writes the keys of those orders in their order, if they have any.
+pub(super) fn insert_of(new_orders: &[NewOrder]) -> Option<String> {
     let mut sql = String::new();
     for new_order in new_orders {
         let Some(key) = &new_order.key else { continue };
         sql.push_str(if sql.is_empty() { INSERT } else { "," });
         push_row(&mut sql, (new_order.id, "purchase"), (new_order.user, key));
     }
-    if !sql.is_empty() {
-        sql.push_str("; ");
-    }
-    sql
+    (!sql.is_empty()).then_some(sql)
 }
 
 fn push_row(

@@ -4,6 +4,10 @@
 //! open. In every other case (a future dropped half way, a time-out, a broken link, a panic) it is
 //! closed, and the server rolls back what was open on it. This closes the trap of a cancelled
 //! BEGIN that hands an open transaction to the next borrower.
+//!
+//! Statements of one transaction share a packet, except on a node of Galera. There another node may
+//! abort the transaction at any statement, and the server reports that only at the end of a packet.
+//! Later statements of it would run outside the transaction, and COMMIT would answer OK.
 
 use std::time::Duration;
 
@@ -24,9 +28,13 @@ type Statement<'q> = Query<'q, MySql, MySqlArguments>;
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// How many stale connections `Transaction::open` passes over: more than any pool holds.
 const MAX_STALE_CONNECTIONS: usize = 1024;
-/// Begins a transaction, and returns the identity of its connection.
+/// Begins a transaction, and returns the identity of its connection; on `MariaDB` also whether the
+/// server is a node of Galera. To `MySQL` that is a comment.
 const BEGIN: &str = "START TRANSACTION; \
-     SELECT CONNECTION_ID(), CONCAT_WS('/', @@hostname, @@port, @@server_id)";
+     SELECT CONNECTION_ID(), CONCAT_WS('/', @@hostname, @@port, @@server_id) \
+     /*M!100100 , @@wsrep_on */";
+/// Ends a packet with an error on a node of Galera, before its next statement.
+const STOP_ON_GALERA: &str = "SET @stop = EXP(0 /*M!100100 + 710 * @@wsrep_on */)";
 /// Reads what [`BEGIN`] returns of the server.
 pub(super) const SERVER_IDENTITY: &str = "SELECT CONCAT_WS('/', @@hostname, @@port, @@server_id)";
 
@@ -160,6 +168,8 @@ impl ConnectionIdentity {
 pub struct Transaction {
     session: Session,
     connection: Box<ConnectionIdentity>,
+    /// Whether each statement needs a packet of its own.
+    is_on_galera: bool,
 }
 
 /// An open transaction, and whether its first statements failed: then it has to be rolled back.
@@ -182,8 +192,23 @@ impl Transaction {
 
     /// Opens a transaction and runs statements without parameters in it, in one round trip. Their
     /// result comes with the transaction, which is open in either case.
-    pub async fn open_with(pool: &MySqlPool, first: &str) -> Result<OpenedTransaction, StoreError> {
-        Self::open_by(pool, format!("{BEGIN}; {first}")).await
+    pub async fn open_with(
+        pool: &MySqlPool,
+        first: &[String],
+    ) -> Result<OpenedTransaction, StoreError> {
+        let mut sql = BEGIN.to_owned();
+        // A single one is the last of the packet.
+        let is_split = first.len() > 1;
+        let stop = is_split.then_some(STOP_ON_GALERA);
+        for statement in stop.into_iter().chain(first.iter().map(String::as_str)) {
+            sql.push_str("; ");
+            sql.push_str(statement);
+        }
+        let (mut transaction, mut outcome) = Self::open_by(pool, sql).await?;
+        if is_split && transaction.is_on_galera {
+            outcome = transaction.run_all(first).await.map(drop);
+        }
+        Ok((transaction, outcome))
     }
 
     /// Runs a text that begins with `BEGIN`. Another connection is tried only if BEGIN itself got
@@ -195,8 +220,10 @@ impl Transaction {
             session.clean = false;
             match (rows.first().and_then(ConnectionIdentity::of), outcome) {
                 (Some(connection), outcome) => {
-                    let transaction = Self { session, connection: Box::new(connection) };
-                    return Ok((transaction, outcome));
+                    let connection = Box::new(connection);
+                    let is_on_galera =
+                        rows.first().is_some_and(|row| matches!(row.try_get(2), Ok(1_i64)));
+                    return Ok((Self { session, connection, is_on_galera }, outcome));
                 }
                 (None, Err(StoreError::Unavailable { reason, .. })) => {
                     tracing::debug!(reason, "a stale connection");
@@ -209,11 +236,15 @@ impl Transaction {
     }
 
     /// A transaction that was opened elsewhere, on a connection of another pool, which it goes back
-    /// to.
-    pub fn from_lent(lent: PoolConnection<MySql>, connection: ConnectionIdentity) -> Self {
+    /// to; `is_on_galera` says whether its server is a node.
+    pub fn from_lent(
+        lent: PoolConnection<MySql>,
+        connection: ConnectionIdentity,
+        is_on_galera: bool,
+    ) -> Self {
         let session =
             Session { connection: Some(lent), clean: false, leaks_open_transaction: false };
-        Self { session, connection: Box::new(connection) }
+        Self { session, connection: Box::new(connection), is_on_galera }
     }
 
     /// For the laboratory: dropped half way its connection goes back to the pool as it is.
@@ -238,13 +269,28 @@ impl Transaction {
         outcome
     }
 
-    /// Runs statements that take no parameters.
+    /// Runs one statement that takes no parameters.
     pub(super) async fn run(&mut self, sql: impl SqlSafeStr) -> Result<(), StoreError> {
         self.rows(sql).await.map(drop)
     }
 
-    /// Runs statements without parameters and reads all rows; the statements bound how many.
-    pub(super) async fn rows(&mut self, sql: impl SqlSafeStr) -> Result<Vec<MySqlRow>, StoreError> {
+    /// Runs statements without parameters, in one packet where that is safe, and reads all rows;
+    /// the statements bound how many. It ends at the first that fails.
+    pub(super) async fn run_all(
+        &mut self,
+        statements: &[String],
+    ) -> Result<Vec<MySqlRow>, StoreError> {
+        if !self.is_on_galera {
+            return self.rows(AssertSqlSafe(statements.join("; "))).await;
+        }
+        let mut rows = Vec::new();
+        for statement in statements {
+            rows.extend(self.rows(AssertSqlSafe(statement.clone())).await?);
+        }
+        Ok(rows)
+    }
+
+    async fn rows(&mut self, sql: impl SqlSafeStr) -> Result<Vec<MySqlRow>, StoreError> {
         let outcome = self.session.raw(sql).await;
         self.session.clean = false;
         outcome
@@ -259,16 +305,20 @@ impl Transaction {
 
     /// Makes the transaction durable and gives the connection back.
     pub async fn commit(self) -> Result<(), CommitError> {
-        self.commit_by("COMMIT").await
+        self.commit_after(Vec::new()).await
     }
 
-    /// Commits by several statements in one packet, of which COMMIT is the last. The server stops
-    /// at the first that fails, and no round trip is made under the locks of the packet.
+    /// Runs statements and commits, as [`Self::run_all`] does: in one packet no round trip is made
+    /// under the locks of the statements.
     ///
     /// Errors that exclude a commit are definite; after all others the outcome is in doubt.
-    pub(super) async fn commit_by(mut self, sql: impl SqlSafeStr) -> Result<(), CommitError> {
-        match self.session.raw(sql).await {
-            Ok(_) => Ok(()),
+    pub async fn commit_after(mut self, mut statements: Vec<String>) -> Result<(), CommitError> {
+        statements.push("COMMIT".to_owned());
+        match self.run_all(&statements).await {
+            Ok(_) => {
+                self.session.clean = true;
+                Ok(())
+            }
             Err(
                 error @ (StoreError::Conflict
                 | StoreError::LockWait

@@ -116,9 +116,9 @@ impl Orders {
             return tx.commit().await;
         }
         let stock = self.tables.stock;
-        tx.commit_by(AssertSqlSafe(format!(
-            "UPDATE {stock} SET stock = stock + {units} WHERE voucher_id = {voucher}; COMMIT"
-        )))
+        tx.commit_after(vec![format!(
+            "UPDATE {stock} SET stock = stock + {units} WHERE voucher_id = {voucher}"
+        )])
         .await
     }
 

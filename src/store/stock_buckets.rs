@@ -41,10 +41,10 @@ impl Orders {
             }
         };
         let stock = self.tables.stock;
-        let moved = tx.commit_by(AssertSqlSafe(format!(
-            "UPDATE voucher_stock_buckets SET stock = 0 WHERE voucher_id = {voucher}; \
-             UPDATE {stock} SET stock = stock + {units} WHERE voucher_id = {voucher}; COMMIT"
-        )));
+        let moved = tx.commit_after(vec![
+            format!("UPDATE voucher_stock_buckets SET stock = 0 WHERE voucher_id = {voucher}"),
+            format!("UPDATE {stock} SET stock = stock + {units} WHERE voucher_id = {voucher}"),
+        ]);
         moved.await.map_err(|error| match error {
             CommitError::Refused(error) => error,
             CommitError::Unknown(_) => StoreError::TimedOut { server: "database" },

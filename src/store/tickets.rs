@@ -72,29 +72,31 @@ impl Orders {
         voucher: VoucherId,
         rows: &[(NewOrder, AdmittedTicket)],
     ) -> Result<Option<u64>, StoreError> {
-        let mut sql = format!(
-            "SELECT epoch FROM sale_epochs WHERE voucher_id = {voucher} LOCK IN SHARE MODE; \
-             INSERT INTO tickets (ticket, user_id, voucher_id, state, order_id) VALUES "
+        let epoch = format!(
+            "SELECT epoch FROM sale_epochs WHERE voucher_id = {voucher} LOCK IN SHARE MODE"
+        );
+        let mut ends = String::from(
+            "INSERT INTO tickets (ticket, user_id, voucher_id, state, order_id) VALUES ",
         );
         for (number, (entry, admitted)) in rows.iter().enumerate() {
             let comma = if number == 0 { "" } else { "," };
             let NewOrder { id, user, .. } = entry;
             let ticket = hex(admitted.ticket);
             // Writing to a string cannot fail.
-            let _always = write!(sql, "{comma}({ticket},{user},{voucher},'bought',{id})");
+            let _always = write!(ends, "{comma}({ticket},{user},{voucher},'bought',{id})");
         }
-        sql.push_str("; ");
         let entries: Vec<_> = rows.iter().map(|(entry, _)| *entry).collect();
-        sql.push_str(&idempotency::insert_of(&entries));
-        sql.push_str(self.tables.insert_orders);
+        let mut orders = self.tables.insert_orders.to_owned();
         for (number, entry) in entries.iter().enumerate() {
             let comma = if number == 0 { "" } else { "," };
             let NewOrder { id, user, price_cents, .. } = entry;
             // It may have waited in the queue for long: the time to pay for it begins now.
             let _always =
-                write!(sql, "{comma}({id},{user},{voucher},{price_cents},UTC_TIMESTAMP(3))");
+                write!(orders, "{comma}({id},{user},{voucher},{price_cents},UTC_TIMESTAMP(3))");
         }
-        let rows = tx.rows(AssertSqlSafe(sql)).await?;
+        let keys = idempotency::insert_of(&entries);
+        let statements: Vec<_> = [epoch, ends].into_iter().chain(keys).chain([orders]).collect();
+        let rows = tx.run_all(&statements).await?;
         Ok(rows.first().map(|row| row.try_get(0)).transpose()?)
     }
 }

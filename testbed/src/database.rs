@@ -197,6 +197,20 @@ impl Database {
         self.address
     }
 
+    /// Executes a statement in a database.
+    ///
+    /// # Errors
+    /// If the server refuses it or does not answer.
+    pub fn execute_in(&self, database: &str, statement: &str) -> Result<()> {
+        let sql = |error: std::io::Error| Error::Sql {
+            statement: statement.to_owned(),
+            message: error.to_string(),
+        };
+        let mut connection = MySqlConnection::open(&self.login).map_err(sql)?;
+        connection.query(&format!("USE `{database}`")).map_err(sql)?;
+        connection.query(statement).map(drop).map_err(sql)
+    }
+
     fn execute(&self, name: &str, statement: &str) -> Result<()> {
         let sql = |message: String| Error::Sql { statement: statement.to_owned(), message };
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';

@@ -19,6 +19,7 @@ mod faults;
 mod fence;
 mod fence_frozen;
 mod fleet;
+mod galera;
 mod grouped;
 mod hang_up;
 mod judged_load;

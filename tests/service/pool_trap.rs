@@ -134,7 +134,7 @@ async fn an_opening_with_its_first_statements_dropped_at_any_point_leaves_nothin
     let far = DistantPool::reach().await;
     let mut dropped = 0;
     for (id, point) in points().enumerate() {
-        let insert = format!("INSERT INTO trap VALUES ({id})");
+        let insert = [format!("INSERT INTO trap VALUES ({id})")];
         let opening = Transaction::open_with(&far.pool, &insert);
         let done = up_to(point, opening).await.map(|opened| opened.map(drop));
         assert!(!is_poisoned(&far.pool).await, "{point:?}");
@@ -156,8 +156,8 @@ async fn an_error_of_the_first_statements_is_returned_and_not_taken_for_a_dead_c
     // which was silent for too long.
     for error in [1290, 1053, 4031] {
         let fail = format!("SIGNAL SQLSTATE '45000' SET MYSQL_ERRNO = {error}");
-        let sql = format!("INSERT INTO trap VALUES ({error}); {fail}");
-        let (tx, outcome) = Transaction::open_with(&far.pool, &sql).await.expect("a transaction");
+        let first = [format!("INSERT INTO trap VALUES ({error})"), fail];
+        let (tx, outcome) = Transaction::open_with(&far.pool, &first).await.expect("a transaction");
         assert!(matches!(outcome, Err(StoreError::Unavailable { .. })), "{outcome:?}");
         tx.rollback().await;
         assert_eq!(count(&far.pool, error).await, 0, "{error}");
@@ -168,12 +168,14 @@ async fn an_error_of_the_first_statements_is_returned_and_not_taken_for_a_dead_c
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_that_died_in_the_pool_is_passed_over_and_the_statements_run_once() {
     let far = DistantPool::reach().await;
-    let (tx, _) = Transaction::open_with(&far.pool, "DO 1").await.expect("a transaction");
+    let nothing = ["DO 1".to_owned()];
+    let (tx, _) = Transaction::open_with(&far.pool, &nothing).await.expect("a transaction");
     tx.rollback().await;
     // It is asked whether it lives on its way back as well, and has to have said so.
     eventually("it is in the pool", async || far.pool.num_idle() == 1).await;
     far.proxy.cut();
-    let opened = Transaction::open_with(&far.pool, "INSERT INTO trap VALUES (1)").await;
+    let insert = ["INSERT INTO trap VALUES (1)".to_owned()];
+    let opened = Transaction::open_with(&far.pool, &insert).await;
     let (tx, outcome) = opened.expect("a transaction");
     outcome.expect("a row");
     tx.commit().await.map_err(|_| "a lost COMMIT").expect("a COMMIT");

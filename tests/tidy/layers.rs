@@ -56,10 +56,11 @@ pub(crate) const LABORATORY: [&str; 7] = [
     "loadtest/src/",
 ];
 /// Its files that speak to a database.
-const LABORATORY_SQL: [&str; 3] = [
+const LABORATORY_SQL: [&str; 4] = [
     "loadtest/measure/src/database_settings.rs",
     "loadtest/judge/src/audit.rs",
     "loadtest/src/bench/revoked.rs",
+    "loadtest/lab/src/faults/galera.rs",
 ];
 
 const POOLS: &str = "src/store/pools.rs";

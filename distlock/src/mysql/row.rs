@@ -53,9 +53,12 @@ const BEGIN_REPEATABLE_READ: &str =
 /// Begins as [`BEGIN_REPEATABLE_READ`], with a plain read.
 const BEGIN_WITH_READ: &str = "ROLLBACK; SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; \
      START TRANSACTION; SELECT COUNT(*) INTO @seen FROM lock_rows; ";
-/// Reads the connection's id, and a setting that a waiter changes; the server's identity follows.
+/// Reads the connection's id, and a setting that a waiter changes; the server's identity follows,
+/// and [`ON_GALERA_SQL`].
 const CONNECTION_ID_SQL: &str =
     "SELECT CONNECTION_ID(), CAST(@@SESSION.innodb_lock_wait_timeout AS UNSIGNED), ";
+/// Whether the server is a node of Galera; a comment to `MySQL`.
+const ON_GALERA_SQL: &str = " /*M!100100 , @@wsrep_on */";
 /// The row is locked: `MySQL` has a number of its own for that, `MariaDB` says "lock wait".
 const LOCK_WAIT_ERRORS: [u16; 2] = [3572, 1205];
 /// How often an attempt makes a row that is missing again at the next read.
@@ -131,6 +134,7 @@ impl Locker for RowLock {
             name: literal(request.name.as_str().as_bytes()),
             pinned: None,
             patience_s: None,
+            is_on_galera: false,
         })
     }
 }
@@ -144,6 +148,8 @@ struct RowAcquisition {
     pinned: Option<PinnedConnection>,
     /// The session's own `innodb_lock_wait_timeout`, once it was asked.
     patience_s: Option<u64>,
+    /// Whether the server is a node of Galera, once it was asked.
+    is_on_galera: bool,
 }
 
 enum RowState {
@@ -156,7 +162,7 @@ impl RowAcquisition {
     async fn look(&mut self) -> Result<RowState, StatementError> {
         let (begin, name) = (self.variant.begin, &self.name);
         let sql = format!(
-            "{begin}{CONNECTION_ID_SQL}{SERVER_IDENTITY_SQL}; \
+            "{begin}{CONNECTION_ID_SQL}{SERVER_IDENTITY_SQL}{ON_GALERA_SQL}; \
              SELECT name FROM lock_rows WHERE name = {name} FOR UPDATE NOWAIT"
         );
         let pinned = match &mut self.pinned {
@@ -165,7 +171,7 @@ impl RowAcquisition {
         };
         match pinned.raw(&sql).await {
             Ok(rows) => {
-                self.patience_s = learn(pinned, &rows)?;
+                (self.patience_s, self.is_on_galera) = learn(pinned, &rows)?;
                 Ok(if rows.len() > 1 { RowState::Locked } else { RowState::Missing })
             }
             Err(failure) if LOCK_WAIT_ERRORS.iter().any(|busy| failure.has_number(*busy)) => {
@@ -198,8 +204,14 @@ impl RowAcquisition {
     }
 
     fn hold(&mut self) -> Box<dyn Hold> {
-        let (pinned, undo) = (self.pinned.take(), self.undo());
-        Box::new(RowHold { server: self.server.clone(), pinned, undo, lent: false, closed: None })
+        Box::new(RowHold {
+            server: self.server.clone(),
+            undo: self.undo(),
+            pinned: self.pinned.take(),
+            is_on_galera: self.is_on_galera,
+            lent: false,
+            closed: None,
+        })
     }
 
     /// Ends the transaction and restores the session.
@@ -234,25 +246,36 @@ impl RowAcquisition {
     async fn wait_for_a_slice(&mut self) -> Result<bool, StatementError> {
         let Some(pinned) = &mut self.pinned else { return Ok(false) };
         if pinned.identity().is_none() {
-            let rows = pinned.raw(&format!("{CONNECTION_ID_SQL}{SERVER_IDENTITY_SQL}")).await?;
-            self.patience_s = learn(pinned, &rows)?;
+            let sql = format!("{CONNECTION_ID_SQL}{SERVER_IDENTITY_SQL}{ON_GALERA_SQL}");
+            let rows = pinned.raw(&sql).await?;
+            (self.patience_s, self.is_on_galera) = learn(pinned, &rows)?;
         }
         let patience_s = self.patience_s.unwrap_or(SLICE_S);
         let (begin, name) = (self.variant.begin, &self.name);
         let sql = format!(
             "SET SESSION innodb_lock_wait_timeout = {SLICE_S}; {begin}\
-             SELECT name FROM lock_rows WHERE name = {name} FOR UPDATE; \
-             SET SESSION innodb_lock_wait_timeout = {patience_s}"
+             SELECT name FROM lock_rows WHERE name = {name} FOR UPDATE"
         );
-        Ok(!pinned.wait(&sql).await?.is_empty())
+        let restore = format!("SET SESSION innodb_lock_wait_timeout = {patience_s}");
+        if self.is_on_galera {
+            // Behind the SELECT, it would hide that another node has aborted the transaction.
+            let rows = pinned.wait(&sql).await?;
+            pinned.raw(&restore).await?;
+            return Ok(!rows.is_empty());
+        }
+        Ok(!pinned.wait(&format!("{sql}; {restore}")).await?.is_empty())
     }
 }
 
-/// The answer to [`CONNECTION_ID_SQL`], which comes first.
-fn learn(pinned: &mut PinnedConnection, rows: &[MySqlRow]) -> Result<Option<u64>, StatementError> {
-    let Some(row) = rows.first() else { return Ok(None) };
+/// The answer to [`CONNECTION_ID_SQL`], which comes first: the setting, and whether the server is a
+/// node of Galera.
+fn learn(
+    pinned: &mut PinnedConnection,
+    rows: &[MySqlRow],
+) -> Result<(Option<u64>, bool), StatementError> {
+    let Some(row) = rows.first() else { return Ok((None, false)) };
     pinned.set_identity(row.try_get(0)?, row.try_get(2)?);
-    Ok(Some(row.try_get(1)?))
+    Ok((Some(row.try_get(1)?), matches!(row.try_get(3), Ok(1_i64))))
 }
 
 #[async_trait]
@@ -309,6 +332,7 @@ struct RowHold {
     /// Dropped, it is closed, and the server rolls back.
     pinned: Option<PinnedConnection>,
     undo: String,
+    is_on_galera: bool,
     lent: bool,
     /// Closed without an answer.
     closed: Option<ConnectionIdentity>,
@@ -344,6 +368,6 @@ impl Hold for RowHold {
         let ConnectionIdentity { id, server, .. } = pinned.identity()?.clone();
         let connection = pinned.into_connection()?;
         self.lent = true;
-        Some(LockTransaction::new(connection, id, server))
+        Some(LockTransaction::new(connection, id, server, self.is_on_galera))
     }
 }

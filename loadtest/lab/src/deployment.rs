@@ -194,6 +194,19 @@ impl Deployment {
         }
     }
 
+    /// The nodes of Galera that its database is on.
+    pub fn galera(&self) -> Option<&Arc<[Arc<Database>; 2]>> {
+        match &self.database {
+            SaleDatabase::Galera(nodes) => Some(nodes),
+            SaleDatabase::Shared(_) | SaleDatabase::Replicated(_) => None,
+        }
+    }
+
+    /// The name of its database.
+    pub fn database_name(&self) -> &str {
+        &self.name
+    }
+
     /// The Redis that the lock lives on: the only one, or the first of the independent ones.
     pub fn redis(&self) -> &Arc<Redis> {
         self.redis.independent.first().unwrap_or(&self.redis.main)

@@ -57,6 +57,9 @@ fn a_fault_of_several_servers_is_no_cell_where_they_are_one_or_the_lock_does_not
     assert_eq!(cells(&moves, Lock::Redisson, Topology::RedisCluster), 1);
     assert_eq!(cells(&moves, Lock::Redisson, Topology::Sentinel), 0, "it has no slots");
     assert_eq!(cells(&moves, Lock::Redlock, Topology::RedisCluster), 0, "it has its own servers");
+    let conflict = fault(TopologyFault::CertificationConflict);
+    assert_eq!(cells(&conflict, Lock::Redisson, Topology::Galera), 1);
+    assert_eq!(cells(&conflict, Lock::Redisson, Topology::SemiSync), 0, "one takes writes");
     let returns = fault(TopologyFault::Pair(PairFault::OldPrimaryReturns));
     assert_eq!(cells(&returns, Lock::Redisson, Topology::SemiSync), 1);
     assert_eq!(cells(&returns, Lock::Redisson, Topology::Async), 0, "two would acknowledge");

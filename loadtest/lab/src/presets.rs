@@ -135,6 +135,7 @@ const TOPOLOGY_FAULTS: [(TopologyFault, Topology, Lock); TopologyFault::ALL.len(
         (F::SlotMoves, T::RedisCluster, Lock::Redisson),
         (F::Pair(PairFault::ReplicaLags), T::SemiSync, Lock::Redisson),
         (F::Pair(PairFault::OldPrimaryReturns), T::SemiSync, Lock::Redisson),
+        (F::CertificationConflict, T::Galera, Lock::Redisson),
         (F::ThreeAtOnce, T::Replicated, Lock::Zookeeper),
     ]
 };

@@ -5,6 +5,7 @@
 //! same way, and each makes its own accounts. Their saved states say where they are in the history
 //! of the cluster, which is about to begin.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -88,6 +89,19 @@ impl Database {
     /// If the server does not answer, or is no node.
     pub fn set_causal_reads(&self) -> Result<()> {
         self.run("SET GLOBAL wsrep_sync_wait = 1")
+    }
+
+    /// How many of its transactions it has rolled back for those of other nodes.
+    ///
+    /// # Errors
+    /// If the server does not answer, or is no node.
+    pub fn rolled_back_for_others(&self) -> Result<u64> {
+        let counts = self.query(
+            "SHOW GLOBAL STATUS WHERE Variable_name IN \
+             ('wsrep_local_cert_failures', 'wsrep_local_bf_aborts')",
+        )?;
+        let count = |row: &HashMap<String, String>| row.get("Value")?.parse::<u64>().ok();
+        Ok(counts.iter().filter_map(count).sum())
     }
 
     fn start_node(bed: &Arc<BedState>, node: Node) -> Result<Self> {

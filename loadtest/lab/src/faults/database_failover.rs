@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use loadtest_measure::error::Result;
-use testbed::{Direction, Proxy, Replication};
+use testbed::{Direction, Process, Proxy, ReplicatedDatabase, Replication};
 use tokio::time::sleep;
 
 use super::{FaultContext, no_witness, wait_until, witness};
@@ -28,6 +28,16 @@ pub(super) fn description(replication: Replication) -> &'static str {
     }
 }
 
+/// How much the replicas were sent and never received.
+pub(super) fn missed_bytes(group: &ReplicatedDatabase) -> u64 {
+    group.links().map(Proxy::counts).map(|counts| counts.swallowed_to_client).sum()
+}
+
+/// Ends what a server was lost by.
+pub(super) fn bring_back(lost: &Process, was_frozen: bool) -> testbed::Result<()> {
+    if was_frozen { lost.thaw() } else { lost.restart() }
+}
+
 /// Witness: bytes that the replica did not receive, and that another server takes writes. The old
 /// primary, where it forgets what was not confirmed, comes back as a replica.
 pub(super) async fn fail_over(
@@ -37,18 +47,21 @@ pub(super) async fn fail_over(
     let Some(group) = context.deployment.replicated_database().cloned() else {
         return Err(no_witness("the database has no replica to fail over to".to_owned()));
     };
-    let unheard =
-        || group.links().map(Proxy::counts).map(|counts| counts.swallowed_to_client).sum::<u64>();
     group.links().for_each(|link| link.set_swallowing(Direction::ToClient, true));
-    wait_until("the replica misses something", || unheard() > 0).await?;
+    wait_until("the replica misses something", || missed_bytes(&group) > 0).await?;
     sleep(REPLICA_LAG).await;
-    let (old, missed) = (group.primary().clone(), unheard());
+    let (old, missed) = (group.primary().clone(), missed_bytes(&group));
     let freezes = context.schedule.variation.is_multiple_of(2);
     let (lost, failed_over) = (old.clone(), group.clone());
     blocking(move || {
         let ended = if freezes { lost.freeze() } else { lost.kill() };
         ended?;
-        failed_over.fail_over().map(drop)
+        let promoted = failed_over.fail_over().map(drop);
+        if promoted.is_err() {
+            // Without a successor it stays the primary.
+            bring_back(&lost, freezes)?;
+        }
+        promoted
     })
     .await?;
     let new = group.primary().clone();

@@ -79,20 +79,16 @@ fn lose_the_leader<M: EnsembleMember>(
     } else {
         member.freeze()?;
     }
-    let leader = ensemble.successor(former)?;
+    // The member returns also if no other has come to lead.
+    let leader = ensemble.successor(former);
     sleep(lasts.saturating_sub(began.elapsed()));
     if kills {
         member.restart()?;
     } else {
         member.thaw()?;
     }
-    ensemble.await_follower(former)?;
-    let lost = if kills { "killed" } else { "frozen" };
-    Ok(format!(
-        "member {} led and was {lost}; member {} leads, and the former follows",
-        former + 1,
-        leader + 1
-    ))
+    let (lost, leader) = (if kills { "killed" } else { "frozen" }, leader?);
+    await_return(ensemble, former, &format!("was {lost}; member {} leads", leader + 1))
 }
 
 fn cut_the_leader_off<M: EnsembleMember>(
@@ -106,17 +102,22 @@ fn cut_the_leader_off<M: EnsembleMember>(
     sleep(lasts.saturating_sub(began.elapsed()));
     ensemble.join_again(former);
     let (leader, both_led) = seen?;
-    ensemble.await_follower(former)?;
     let both = if both_led.is_zero() {
         "the former had stepped down before".to_owned()
     } else {
         format!("both said so for {} ms", both_led.as_millis())
     };
-    Ok(format!(
-        "member {} led and was cut off; member {} leads, {both}, and the former follows",
-        former + 1,
-        leader + 1
-    ))
+    await_return(ensemble, former, &format!("was cut off; member {} leads, {both}", leader + 1))
+}
+
+/// The witness, once the former leader follows.
+fn await_return<M: EnsembleMember>(
+    ensemble: &Ensemble<M>,
+    former: usize,
+    what: &str,
+) -> testbed::Result<String> {
+    ensemble.await_follower(former)?;
+    Ok(format!("member {} led and {what}, and the former follows", former + 1))
 }
 
 /// The leader of the majority, and for how long the one that is cut off still said that it led.

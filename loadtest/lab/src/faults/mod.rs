@@ -15,6 +15,7 @@ mod ensemble;
 mod failover;
 mod failpoint;
 mod frozen_holder;
+mod galera;
 mod held_commit;
 mod kill_after_set;
 mod late_holder;

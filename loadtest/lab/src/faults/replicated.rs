@@ -6,6 +6,7 @@ use loadtest_measure::error::Result;
 use testbed::{Database, ReplicatedDatabase};
 use tokio::time::sleep;
 
+use super::database_failover::bring_back;
 use super::{FaultContext, no_witness, witness};
 use crate::cluster::blocking;
 
@@ -80,7 +81,11 @@ async fn bring_the_old_primary_back(
     let lost = old.clone();
     blocking(move || {
         lost.freeze()?;
-        failed_over.fail_over().map(drop)
+        let promoted = failed_over.fail_over().map(drop);
+        if promoted.is_err() {
+            bring_back(&lost, true)?;
+        }
+        promoted
     })
     .await?;
     sleep(lasts).await;

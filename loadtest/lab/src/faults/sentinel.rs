@@ -7,6 +7,7 @@ use std::sync::Arc;
 use loadtest_measure::error::Result;
 use testbed::{Redis, RedisSentinel};
 
+use super::database_failover::bring_back;
 use super::{FaultContext, no_witness, wait_until, witness};
 use crate::cluster::blocking;
 
@@ -53,11 +54,7 @@ impl SentinelFault {
             return Ok(text);
         }
         let role = blocking(move || {
-            if is_killed {
-                old.restart()?;
-            } else {
-                old.thaw()?;
-            }
+            bring_back(&old, !is_killed)?;
             old.command(&["ROLE"])
         })
         .await?;
@@ -75,7 +72,11 @@ async fn fail_over(group: Arc<RedisSentinel>, old: Arc<Redis>, is_killed: bool) 
         } else {
             old.freeze()?;
         }
-        asked.await_promotion(0)
+        let promoted = asked.await_promotion(0);
+        if promoted.is_err() {
+            bring_back(&old, !is_killed)?;
+        }
+        promoted
     })
     .await?;
     let is_named = || tokio::task::block_in_place(|| group.master()) == Some(promoted);

@@ -5,7 +5,7 @@ use testbed::Replication;
 
 use super::ensemble::EnsembleFault;
 use super::replicated::PairFault;
-use super::{FaultContext, redis_cluster, several};
+use super::{FaultContext, galera, redis_cluster, several};
 use crate::lock::{ExtraServers, Lock};
 use crate::topology::Topology;
 
@@ -18,18 +18,21 @@ pub enum TopologyFault {
     SlotMoves,
     /// To a primary of the database and its replica.
     Pair(PairFault),
+    /// Nodes of Galera write the same row at the same time: all but one of them are rolled back.
+    CertificationConflict,
     /// To the Redis master, the primary of the database, and an ensemble or a replica, at once.
     ThreeAtOnce,
 }
 
 impl TopologyFault {
     /// All, in the order of reports.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Ensemble(EnsembleFault::LeaderLost),
         Self::Ensemble(EnsembleFault::SplitBrain),
         Self::SlotMoves,
         Self::Pair(PairFault::ReplicaLags),
         Self::Pair(PairFault::OldPrimaryReturns),
+        Self::CertificationConflict,
         Self::ThreeAtOnce,
     ];
 
@@ -38,6 +41,7 @@ impl TopologyFault {
             Self::Ensemble(fault) => fault.name(),
             Self::SlotMoves => "slot-moves",
             Self::Pair(fault) => fault.name(),
+            Self::CertificationConflict => "certification-conflict",
             Self::ThreeAtOnce => "three-at-once",
         }
     }
@@ -47,6 +51,9 @@ impl TopologyFault {
             Self::Ensemble(fault) => fault.description(),
             Self::SlotMoves => "slots of a Redis Cluster move while locks in them are held",
             Self::Pair(fault) => fault.description(),
+            Self::CertificationConflict => {
+                "nodes of Galera write the same row at the same time, and only one commits"
+            }
             Self::ThreeAtOnce => {
                 "the Redis master, the primary of the database and the leader of the lock's \
                  ensemble are lost at once"
@@ -67,6 +74,7 @@ impl TopologyFault {
                 topology.replication() == Some(Replication::SemiSync)
             }
             Self::Pair(PairFault::ReplicaLags) => topology.replication().is_some(),
+            Self::CertificationConflict => topology == Topology::Galera,
             Self::ThreeAtOnce => topology == Topology::Replicated,
         };
         match self {
@@ -88,6 +96,7 @@ impl TopologyFault {
             Self::Ensemble(fault) => fault.inject(context).await,
             Self::SlotMoves => redis_cluster::move_slots(context).await,
             Self::Pair(fault) => fault.inject(context).await,
+            Self::CertificationConflict => galera::conflict(context).await,
             Self::ThreeAtOnce => several::three(context).await,
         }
     }

@@ -1,0 +1,59 @@
+//! Faults of the nodes of Galera, all of which take writes.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use loadtest_measure::error::Result;
+use testbed::Database;
+
+use super::{FaultContext, no_witness, witness};
+use crate::cluster::blocking;
+
+/// Changes the stock of all vouchers and changes it back, in one transaction. The stock stays what
+/// it is, and a transaction of another node that has the row is rolled back.
+const REWRITE_STOCK: &str = "BEGIN NOT ATOMIC \
+    START TRANSACTION; \
+    UPDATE voucher_stock SET stock = stock + 1; \
+    UPDATE voucher_stock SET stock = stock - 1; \
+    COMMIT; \
+    END";
+/// Between two of them, so that purchases get their turn.
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// Other sessions write the row of the stock on both nodes. Witness: transactions that a node has
+/// rolled back for one of the other node.
+pub(super) async fn conflict(context: &FaultContext<'_>) -> Result<String> {
+    let Some(nodes) = context.deployment.galera().cloned() else {
+        return Err(no_witness("its database has no nodes".to_owned()));
+    };
+    let (name, lasts) = (context.deployment.database_name(), context.schedule.lasts());
+    let before = rolled_back(&nodes).await?;
+    let [one, other] = [0, 1].map(|node| {
+        let (node, name) = (nodes[node].clone(), name.to_owned());
+        blocking(move || Ok(rewrite(&node, &name, lasts)))
+    });
+    let (one, other) = tokio::join!(one, other);
+    let (written, lost) = (one? + other?, rolled_back(&nodes).await? - before);
+    let text = format!(
+        "{written} transactions of the laboratory wrote the row on two nodes; {lost} were rolled \
+         back for one of another node"
+    );
+    witness(lost > 0, text)
+}
+
+async fn rolled_back(nodes: &Arc<[Arc<Database>; 2]>) -> Result<u64> {
+    let nodes = nodes.clone();
+    blocking(move || nodes.iter().map(|node| node.rolled_back_for_others()).sum()).await
+}
+
+/// How many of its transactions were committed.
+fn rewrite(node: &Database, name: &str, lasts: Duration) -> u64 {
+    let began = Instant::now();
+    let mut written = 0;
+    while began.elapsed() < lasts {
+        // It may be the one that is rolled back.
+        written += u64::from(node.execute_in(name, REWRITE_STOCK).is_ok());
+        std::thread::sleep(PAUSE);
+    }
+    written
+}

@@ -1,0 +1,159 @@
+//! Purchases on nodes of Galera, where another node may abort a transaction at any statement. The
+//! server says so at the end of a packet: what is behind that statement in the packet runs outside
+//! the transaction, and COMMIT answers OK.
+
+use std::sync::OnceLock;
+
+use seckill::store::{CommitError, DatabaseOptions, StoreError, Transaction, database};
+use sqlx::{AssertSqlSafe, Executor, MySqlPool, Row};
+use testbed::{Action, Command, Database, Proxy, Times};
+
+use crate::crowd::{Books, Fate, buy_with_key};
+use crate::support::{Place, Service, eventually, make_admins, servers};
+
+const STOCK: u32 = 100;
+const USER: u64 = 7;
+/// A machine that stands still for 5 s ends a call before the other node writes.
+const TRIES: u32 = 5;
+const TAKE: &str = "UPDATE units SET stock = stock - 1 WHERE id = 1";
+/// An abort ends it without an error.
+const SLEEP: &str = "DO SLEEP(60)";
+
+/// Two nodes, shared by the tests here.
+fn nodes() -> &'static [Database; 2] {
+    static NODES: OnceLock<[Database; 2]> = OnceLock::new();
+    NODES.get_or_init(|| servers().bed.galera_pair().expect("Galera is installed"))
+}
+
+/// A database on both nodes, and a pool of each as the service makes it.
+struct Pair {
+    name: String,
+    pools: [MySqlPool; 2],
+}
+
+impl Pair {
+    async fn with_database(name: &str) -> Self {
+        let nodes = tokio::task::spawn_blocking(nodes).await.expect("nodes");
+        nodes[0].create_database(name).expect("a database of one's own");
+        let pool = |node: &Database| {
+            let url = node.url(name);
+            DatabaseOptions { url, pool_size: 4, naive: false, silence: None }
+        };
+        let [one, other] = nodes.each_ref().map(pool);
+        let pools = [
+            database(&one).await.expect("a pool of one node"),
+            database(&other).await.expect("a pool of the other node"),
+        ];
+        Self { name: name.to_owned(), pools }
+    }
+
+    /// A table with one row that has all units.
+    async fn with_units(name: &str) -> Self {
+        let pair = Self::with_database(name).await;
+        let table = "CREATE TABLE units (id INT PRIMARY KEY, stock INT NOT NULL)";
+        pair.pools[0].execute(table).await.expect("a table");
+        let row = format!("INSERT INTO units VALUES (1, {STOCK})");
+        pair.pools[0].execute(AssertSqlSafe(row)).await.expect("a row");
+        eventually("the other node has the row", async || {
+            pair.number(1, "SELECT COUNT(*) FROM units").await == Some(1)
+        })
+        .await;
+        pair
+    }
+
+    async fn number(&self, node: usize, sql: &'static str) -> Option<i64> {
+        let row = sqlx::query(sql).fetch_one(&self.pools[node]).await.ok()?;
+        row.try_get(0).ok()
+    }
+
+    /// Waits until the first node sleeps in a transaction, and writes its row on the other node.
+    async fn abort_the_sleeper(&self) {
+        let sleeps = "SELECT COUNT(*) FROM information_schema.PROCESSLIST \
+                      WHERE STATE = 'User sleep' AND DB = DATABASE()";
+        eventually("the transaction has the row", async || self.number(0, sleeps).await == Some(1))
+            .await;
+        self.pools[1].execute(TAKE).await.expect("a write on the other node");
+    }
+
+    /// How many transactions of the first node were rolled back for those of the other one.
+    async fn aborted(&self) -> u64 {
+        let sql = "SHOW GLOBAL STATUS LIKE 'wsrep_local_bf_aborts'";
+        let row = sqlx::query(sql).fetch_one(&self.pools[0]).await.expect("a count");
+        let count: String = row.try_get(1).expect("a value");
+        count.parse().expect("a number")
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transaction_that_another_node_aborts_before_its_commit_is_refused() {
+    let pair = Pair::with_units("aborted_before_commit").await;
+    for _ in 0..TRIES {
+        let tx = Transaction::open(&pair.pools[0]).await.expect("a transaction");
+        let commit = tx.commit_after(vec![TAKE.to_owned(), SLEEP.to_owned()]);
+        let (committed, ()) = tokio::join!(commit, pair.abort_the_sleeper());
+        match committed {
+            Err(CommitError::Refused(StoreError::Conflict)) => return,
+            Ok(()) => panic!("a transaction is acknowledged that was rolled back"),
+            Err(_) => {}
+        }
+    }
+    panic!("the other node was late {TRIES} times");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn statements_behind_an_aborted_one_are_not_written_outside_the_transaction() {
+    let pair = Pair::with_units("behind_an_aborted").await;
+    let first = [TAKE, SLEEP, "INSERT INTO units VALUES (2, 1)"].map(str::to_owned);
+    for _ in 0..TRIES {
+        let opening = Transaction::open_with(&pair.pools[0], &first);
+        let (opened, ()) = tokio::join!(opening, pair.abort_the_sleeper());
+        let (tx, written) = opened.expect("a transaction");
+        tx.rollback().await;
+        let rows = pair.number(0, "SELECT COUNT(*) FROM units").await.expect("a count");
+        assert_eq!(rows, 1, "a statement is written without its transaction: {written:?}");
+        if matches!(written, Err(StoreError::Conflict)) {
+            return;
+        }
+    }
+    panic!("the other node was late {TRIES} times");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_purchase_that_another_node_aborts_before_its_commit_is_tried_again() {
+    let rewrite = [
+        "UPDATE voucher_stock SET stock = stock + 1",
+        "UPDATE voucher_stock SET stock = stock - 1",
+    ];
+    for (name, flags) in [
+        ("aborted_single", &["--writer", "single"][..]),
+        ("aborted_grouped", &["--writer", "grouped"]),
+        ("aborted_row", &["--lock", "mysql-row"]),
+        ("aborted_fenced", &["--lock", "mysql-table", "--lab", "--fenced"]),
+    ] {
+        let pair = Pair::with_database(name).await;
+        let url = nodes()[0].url(&pair.name);
+        let fresh = tokio::task::spawn_blocking(Place::fresh).await.expect("a place");
+        make_admins(&url);
+        let proxy = Proxy::before(nodes()[0].addr()).expect("a proxy");
+        let database_url = proxy.instead_of(nodes()[0].addr(), &url);
+        let service = Service::start_at(Place { database_url, ..fresh }, flags).await;
+        let voucher = service.voucher(STOCK).await;
+        // A COMMIT that is its own packet.
+        let commit = proxy.arm(Command::sql("COMMIT"), Action::HoldRequest, Times::Next(1));
+        let buying = buy_with_key(&service.url, &voucher, USER, "a-key");
+        let aborting = async {
+            eventually("the COMMIT is sent", async || commit.fired() == 1).await;
+            let before = pair.aborted().await;
+            let tx = Transaction::open(&pair.pools[1]).await.expect("a transaction");
+            let written = tx.commit_after(rewrite.map(str::to_owned).to_vec()).await;
+            assert!(written.is_ok(), "{name}: the other node writes the row");
+            eventually("it is aborted", async || pair.aborted().await > before).await;
+            commit.release();
+        };
+        let (bought, ()) = tokio::join!(buying, aborting);
+        let Fate::Bought(order) = bought.fate() else { panic!("{name}: {}", bought.words()) };
+        let books = Books::read(&url, &voucher).await;
+        books.add_up_to(STOCK.into());
+        assert_eq!(books.of(USER), [order], "{name}");
+    }
+}
