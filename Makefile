@@ -33,7 +33,7 @@ failpoints := seckill/failpoints,seckill/otlp
 .PHONY: help demo compare learn topologies soak demo-soak inject-bugs plants kill-rounds \
   failover-rounds \
   up ready ready-demo \
-  board-test demo-programs test \
+  board-test board-figures accessibility demo-programs test \
   test-quick test-times test-mysql test-valkey interop interop-short peers clients clients-test \
   jvm compare-jvm jvm-test \
   fuzz-api fuzz-api-short \
@@ -106,6 +106,16 @@ up: ready ## Start a private cluster, print the addresses of page and race board
 board-test: install-all dev-binaries ## Run every scenario of the race board in a browser
 	BOARD_SCENARIOS=all cargo test --locked -p loadtest --test board $(ARGS) \
 	  -- --nocapture --test-threads 1
+
+# Three minutes. The first is a race on real servers; the other events are made up, for the page.
+board-figures: install-all dev-binaries ## Measure the page of the race board against its bars
+	cargo test --locked -p loadtest --test board the_local_lock -- --nocapture
+	BOARD_FIGURES=all cargo test --locked -p loadtest-board --lib figures:: \
+	  -- --nocapture --test-threads 1
+
+# Five minutes. npm fetches axe-core into target/axe/.
+accessibility: install-all dev-binaries ## Have axe look for barriers on all pages
+	tests/accessibility.sh
 
 # What a first call downloads and makes; both figures are those of `make demo` on a bare Debian.
 first := the first build fetches about 300 crates (40 MB) and takes 1 GB in target/demo/

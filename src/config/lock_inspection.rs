@@ -31,7 +31,8 @@ Exit codes:
   1    with --deadlocks: there is one
   2    bad usage
   69   a server cannot be reached, or failed; the list is not complete
-  78   a server denies access, or the user lacks a right; the list is not complete";
+  78   a server denies access, or the user lacks a right; the list is not complete
+  80   the kind of --kind cannot be listed";
 
 /// `seckill lock ls`.
 #[derive(Debug, Args)]

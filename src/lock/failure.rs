@@ -18,6 +18,8 @@ pub(super) const LOST: u8 = 76;
 pub(super) const UNUSABLE: u8 = 78;
 /// The command ran within its window. No number of sysexits.h: that list ends with 78.
 pub(super) const RAN_ALREADY: u8 = 79;
+/// The server stores no names of locks of that kind.
+pub(super) const CANNOT_LIST: u8 = 80;
 
 /// Why a command did not do its work, or ended early.
 #[derive(Debug)]

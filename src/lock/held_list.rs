@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::connect::connect_inspector;
 use super::deadlocks::list_deadlocks;
-use super::failure::{BAD_USAGE, Failure, SERVER_FAILED, ended};
+use super::failure::{BAD_USAGE, CANNOT_LIST, Failure, SERVER_FAILED, ended};
 use super::list::{table, text};
 use super::snapshot_view as view;
 use super::watch::watch;
@@ -100,7 +100,7 @@ impl<'a> LockLists<'a> {
             }
         }
         if let (Some(kind), Some((_, why))) = (self.config.kind.0, table.unlisted.first()) {
-            return Err(Failure::new(BAD_USAGE, format!("{kind}: {why}")));
+            return Err(Failure::new(CANNOT_LIST, format!("{kind}: {why}")));
         }
         drop_misread(&self.groups, &mut table.rows);
         Ok(table)

@@ -24,7 +24,7 @@ const MAX_LIST_BYTES: u64 = 4 << 20;
 /// Most bytes of what the inspector says when it fails.
 const MAX_ERROR_BYTES: usize = 4096;
 /// The exit code of an inspector whose kind of lock cannot be listed.
-const CANNOT_LIST: i32 = 2;
+const CANNOT_LIST: i32 = 80;
 
 /// How a lane's locks can be read.
 pub(crate) enum LockSource {
@@ -157,17 +157,18 @@ impl LockWatch {
             return HeldLocks::failed("it has no pipes");
         };
         // Its errors are read as it runs: a full pipe would stop it.
-        let (read, said) =
-            tokio::join!(self.read_lists(stdout, replicas, changes), last_line(stderr));
-        if let Err(why) = read {
-            return HeldLocks::failed(&why);
-        }
+        let said = async { Ok(last_line(stderr).await) };
+        let read = tokio::try_join!(self.read_lists(stdout, replicas, changes), said);
+        let said = match read {
+            Ok(((), said)) => said,
+            Err(why) => return HeldLocks::failed(&why),
+        };
         let code = inspector.wait().await.ok().and_then(|status| status.code());
         let state = if code == Some(CANNOT_LIST) { ListState::Unlisted } else { ListState::Failed };
         HeldLocks { reason: Some(said), ..HeldLocks::of_state(state) }
     }
 
-    /// Shows each list. An error closes the pipe, which ends the inspector.
+    /// Shows each list. The caller ends the inspector after an error.
     async fn read_lists(
         &self,
         stdout: ChildStdout,

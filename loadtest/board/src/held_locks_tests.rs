@@ -49,10 +49,16 @@ async fn a_list_is_shown_while_the_inspector_runs_and_a_silent_one_is_named() {
 #[tokio::test]
 async fn an_inspector_that_ends_says_why() {
     for (script, state, why) in [
-        ("echo 'seckill: names only' >&2; exit 2", ListState::Unlisted, "seckill: names only"),
+        ("echo 'seckill: names only' >&2; exit 80", ListState::Unlisted, "seckill: names only"),
         ("echo one >&2; echo two >&2; exit 69", ListState::Failed, "two"),
         ("echo no JSON; exec sleep 600", ListState::Failed, "its list is no JSON"),
         ("exit 69", ListState::Failed, "no message"),
+        ("echo 'error: a flag' >&2; exit 2", ListState::Failed, "error: a flag"),
+        (
+            "head -c 5000000 /dev/zero | tr '\\0' x; exec sleep 600",
+            ListState::Failed,
+            "its list is too long",
+        ),
     ] {
         let watch = LockWatch::default();
         let _interest = watch.read();

@@ -36,7 +36,7 @@ const MAX_BODY_BYTES: usize = 4096;
 /// Most pages that read at the same time.
 const MAX_STREAMS: usize = 16;
 /// From one batch of events to the next.
-const BATCH_INTERVAL: Duration = Duration::from_millis(40);
+const BATCH_INTERVAL: Duration = Duration::from_millis(20);
 /// Most events of a batch.
 const MAX_BATCH: usize = 2000;
 /// Most faults of a lane that wait for their turn.

@@ -61,6 +61,18 @@ fn the_locks_that_were_asked_for_first_are_shown_and_all_are_counted() {
 }
 
 #[test]
+fn of_many_holders_the_one_that_asked_first_counts_and_five_are_shown() {
+    let (mut many, other) = (lock("many", 900), lock("other", 500));
+    let holders: Vec<Value> =
+        (100..108).rev().map(|asked_at| lock("", asked_at)["holders"][0].clone()).collect();
+    many["holders"] = holders.into();
+    let held = HeldLocks::parse(&list(&[other, many], &json!([])), &ReplicaProcesses::default());
+    let held = held.expect("a list");
+    let first = &held.locks[0];
+    assert_eq!((first.name.as_str(), first.holder_count, first.holders.len()), ("many", 8, 5));
+}
+
+#[test]
 fn a_list_with_a_failure_is_a_failed_one_with_its_reason_and_what_was_read() {
     let failures = json!([{"kinds": ["fair"], "exit_code": 69, "reason": "Redis is silent"}]);
     let held = HeldLocks::parse(&list(&[lock("a", 1)], &failures), &ReplicaProcesses::default());

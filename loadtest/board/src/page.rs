@@ -15,9 +15,10 @@ const TEMPLATE: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/style.css");
 /// All texts of the page, by language.
 const STRINGS: &str = include_str!("page/strings.json");
-const SCRIPT: [&str; 13] = [
+const SCRIPT: [&str; 14] = [
     include_str!("page/words.js"),
     include_str!("page/model.js"),
+    include_str!("page/tiles.js"),
     include_str!("page/draw.js"),
     include_str!("page/player.js"),
     include_str!("page/bets.js"),

@@ -18,6 +18,8 @@ mod browser;
 
 #[path = "page_bet_browser_tests.rs"]
 mod bet_tests;
+#[path = "page_figures_browser_tests.rs"]
+mod figures;
 #[path = "page_lane_browser_tests.rs"]
 mod lane_tests;
 #[path = "page_locks_browser_tests.rs"]

@@ -151,7 +151,7 @@ async fn the_open_panel_of_commands_shows_none_of_the_last_race() {
 }
 
 /// Holds back the next answer about commands until it is released.
-const HOLD_ANSWER: &str = "const ask = window.fetch; \
+pub(super) const HOLD_ANSWER: &str = "const ask = window.fetch; \
     window.fetch = async (...sent) => { \
       const answer = await ask(...sent); \
       window.fetch = ask; \

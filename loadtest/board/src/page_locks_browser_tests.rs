@@ -1,5 +1,7 @@
 //! The panel of locks in a browser.
 
+use super::browser::Screen;
+use super::lane_tests::HOLD_ANSWER;
 use super::*;
 use crate::lock_rows::ReplicaProcesses;
 
@@ -49,7 +51,7 @@ async fn the_open_panel_shows_each_lock_with_its_holder_its_lease_and_its_waiter
         "7",
         "1. r2 · 5e1d:2@db3/4…",
         "2. b",
-        "and 0+ more",
+        "and more",
     ] {
         assert!(row.contains(words), "{words}: {row}");
     }
@@ -72,6 +74,56 @@ async fn the_open_panel_shows_each_lock_with_its_holder_its_lease_and_its_waiter
     let logged = page.browser.logged().await;
     assert!(logged.is_empty(), "the page logged {logged:?}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_holder_has_its_lease_beside_it_and_those_that_are_not_shown_are_counted() {
+    let mut page = OpenPage::open("").await;
+    let _race = page.begin().await;
+    let mut all: Value = serde_json::from_str(&list("held", &json!([]))).expect("JSON");
+    let lock = &mut all["locks"][0];
+    lock["holders"] = (0..7).map(|_| lock["holders"][0].clone()).collect();
+    lock["holders"][1]["lease"] = json!({"kind": "ends", "left_ms": 2000});
+    let lists = &page.board.logs.locks[0];
+    lists.show(&all.to_string(), &ReplicaProcesses::default(), 0);
+    page.browser.run("document.querySelector('#lane-left .locks').open = true").await;
+    let rows = "[...document.querySelectorAll('#lane-left .locks tbody tr')]";
+    page.shows(&format!("{rows}.length === 6")).await;
+    let leases = format!("return {rows}.map((it) => it.querySelector('.lease').textContent)");
+    let leases = page.browser.run(&leases).await;
+    assert_eq!(leases, json!(["0.9 s", "2.0 s", "0.9 s", "0.9 s", "0.9 s", "with its session"]));
+    let last = page.text("#lane-left .locks tbody tr:nth-child(5) .holder").await;
+    assert!(last.ends_with("and 2 more"), "{last}");
+    page.browser.look(Screen { width: 390, dark: false }).await;
+    let wide = "const { scrollWidth, clientWidth } = \
+                document.querySelector('#lane-left .locks .table'); \
+                return [document.documentElement.scrollWidth, scrollWidth - clientWidth]";
+    assert_eq!(page.browser.run(wide).await, json!([390, 0]), "nothing is cut off on a phone");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_late_answer_about_the_last_race_shows_no_lock() {
+    let mut page = OpenPage::open("").await;
+    let _race = page.begin().await;
+    page.board.logs.locks[0].show(&list("held", &json!([])), &ReplicaProcesses::default(), 0);
+    page.browser.run("document.querySelector('#lane-left .locks').open = true").await;
+    page.shows("document.querySelectorAll('#lane-left .locks tbody tr').length === 2").await;
+    page.browser.run(HOLD_ANSWER).await;
+    page.shows("window.release").await;
+    page.board.logs.begin(RaceSetup { seed: 7, ..RaceSetup::default() }.to_json());
+    page.shows("location.hash.startsWith('#seed=7&')").await;
+    page.board.logs.locks[0].change();
+    page.browser.run(COLLECT_LOCKS).await;
+    page.browser.run("window.release()").await;
+    let asked = page.browser.run(&format!("return {QUESTIONS}")).await;
+    page.shows(&format!("{QUESTIONS} > {asked}")).await;
+    assert_eq!(page.browser.run("return window.rows").await, 0);
+}
+
+/// Notes the most rows that the panel has.
+const COLLECT_LOCKS: &str = "window.rows = 0; \
+    const body = document.querySelector('#lane-left .locks tbody'); \
+    new MutationObserver(() => { window.rows = Math.max(window.rows, body.children.length); }) \
+    .observe(body, { childList: true })";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hidden_page_asks_for_no_locks() {

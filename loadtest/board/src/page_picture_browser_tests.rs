@@ -24,7 +24,7 @@ async fn run_on_model(body: &str) -> Value {
 async fn a_request_that_waits_for_long_is_in_the_picture() {
     let body = "lane.add(['i', 0, 0, 1, 1]); lane.add(['i', 0, 100000, 2, 2]); \
                 lane.add(['f', 0, 100000, 1, 'r1', null]); \
-                return lane.between(3e6, 3.6e6).map((it) => it.n)";
+                return lane.underWayAt(3.6e6).map((it) => it.n)";
     assert_eq!(run_on_model(body).await, json!([2]));
 }
 
@@ -34,6 +34,36 @@ async fn a_clock_that_was_not_set_shades_nothing_after_its_failure() {
                 lane.add(['m', 0, 200, 'jump-clock', 'failed', 'no clock']); \
                 return lane.spans.map((it) => it.to)";
     assert_eq!(run_on_model(body).await, json!([200]));
+}
+
+/// How many pixels of the left lane have the colour of an order.
+const GREEN_PIXELS: &str = "const it = document.querySelector('#lane-left canvas'); \
+    const { data } = it.getContext('2d').getImageData(0, 0, it.width, it.height); \
+    let count = 0; \
+    for (let at = 0; at < data.length; at += 4) { \
+      if (data[at] === 16 && data[at + 1] === 99 && data[at + 2] === 74) count += 1; } \
+    return count";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_moment_has_the_same_bars_whether_it_is_reached_from_before_or_from_after() {
+    let page = begun(&RaceSetup::default()).await;
+    page.push(&purchases());
+    page.push(&[
+        json!(["i", 0, 160_000, 3, 2]),
+        json!(["o", 0, 230_000, 3, "r1", "14", 180_000, 225_000, 0, 5000]),
+    ]);
+    page.end([verdict(2, 1, "local_user"), verdict(1, 0, "user")]).await;
+    let clock = "document.getElementById('clock').textContent.startsWith";
+    page.shows(&format!("{clock}('0.230 s')")).await;
+    let mut bars = Vec::new();
+    for (key, time) in [("l", "0.230 s"), (",", "0.160 s"), (",", "0.150 s"), (".", "0.160 s")] {
+        page.press_key("#lanes", key).await;
+        page.shows(&format!("{clock}('{time}')")).await;
+        page.browser.run(NEXT_PICTURE).await;
+        bars.push(page.browser.run(GREEN_PIXELS).await.as_u64().expect("a number"));
+    }
+    assert!(bars[0] > bars[1] && bars[1] > 0, "the last bar has not begun there: {bars:?}");
+    assert_eq!(bars[1], bars[3], "{bars:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

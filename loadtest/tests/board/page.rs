@@ -9,6 +9,9 @@ use super::browser::Browser;
 use super::challenges::fragment;
 use super::process::{DEADLINE, runs_all_scenarios, until};
 
+/// From opening the page to the first violation on the screen.
+const VIOLATION_WITHIN: Duration = Duration::from_secs(20);
+
 /// A page of the board.
 pub(super) struct Page {
     pub(super) browser: Browser,
@@ -42,6 +45,14 @@ impl Page {
         let text = self.text(&format!("{counter} dd")).await;
         let parts = text.split('/').map(|part| part.trim().parse());
         parts.collect::<Result<_, _>>().expect("numbers")
+    }
+
+    /// Waits for the first violation of a page that was just opened; after how many seconds.
+    pub(super) async fn breaks_by_itself(&self) -> f64 {
+        let red = "document.querySelector('#lane-left .counters .second.bad')";
+        self.shows(red, VIOLATION_WITHIN).await;
+        let since = self.browser.run("return performance.now() / 1000").await;
+        since.as_f64().expect("a number")
     }
 
     pub(super) async fn has_both_verdicts(&self) {

@@ -34,11 +34,19 @@ pub(crate) struct Screen {
 
 impl Browser {
     pub(crate) async fn start() -> Self {
+        Self::start_with(json!({})).await
+    }
+
+    /// Starts with these preferences of the log of performance.
+    pub(crate) async fn start_with(log_preferences: Value) -> Self {
         let (driver, address) = tokio::task::spawn_blocking(start_driver).await.expect("a driver");
         let client = Client::builder().timeout(DEADLINE).build().expect("a client");
         let mut browser = Self { driver, address, client, session: String::new() };
         // Chromium has no sandbox where root runs it; it opens nothing but files of this test.
-        let options = json!({"args": ["--headless=new", "--no-sandbox", "--disable-gpu"]});
+        let options = json!({
+            "args": ["--headless=new", "--no-sandbox", "--disable-gpu"],
+            "perfLoggingPrefs": log_preferences,
+        });
         let logs = json!({"browser": "ALL", "performance": "ALL"});
         let wanted = json!({"goog:chromeOptions": options, "goog:loggingPrefs": logs});
         let created = browser
@@ -80,8 +88,8 @@ impl Browser {
         self.devtools("Emulation.setEmulatedMedia", media).await;
     }
 
-    pub(crate) async fn devtools(&self, command: &str, parameters: Value) {
-        self.command("/goog/cdp/execute", json!({"cmd": command, "params": parameters})).await;
+    pub(crate) async fn devtools(&self, command: &str, parameters: Value) -> Value {
+        self.command("/goog/cdp/execute", json!({"cmd": command, "params": parameters})).await
     }
 
     pub(crate) async fn open(&self, url: &str) {
@@ -126,14 +134,20 @@ impl Browser {
 
     /// The addresses that the browser has asked for since the last time.
     pub(crate) async fn requested(&self) -> Vec<String> {
+        let all = self.events_of("Network.requestWillBeSent").await;
+        let address = |event: &Value| event["request"]["url"].as_str().map(str::to_owned);
+        all.iter().filter_map(address).collect()
+    }
+
+    /// What the browser has written to its log of performance since the last time, of that sort.
+    pub(crate) async fn events_of(&self, sort: &str) -> Vec<Value> {
         let entries = self.command("/se/log", json!({"type": "performance"})).await;
-        let address = |entry: &Value| {
-            let message: Value = serde_json::from_str(entry["message"].as_str()?).ok()?;
-            let message = &message["message"];
-            (message["method"] == "Network.requestWillBeSent").then_some(())?;
-            message["params"]["request"]["url"].as_str().map(str::to_owned)
+        let event = |entry: &Value| {
+            let mut message: Value = serde_json::from_str(entry["message"].as_str()?).ok()?;
+            let message = &mut message["message"];
+            (message["method"] == sort).then(|| message["params"].take())
         };
-        entries.as_array().expect("entries").iter().filter_map(address).collect()
+        entries.as_array().expect("entries").iter().filter_map(event).collect()
     }
 }
 

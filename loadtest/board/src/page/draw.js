@@ -4,6 +4,9 @@ const ROW = 62;
 const HEAD_AT = 0.86;
 /** The height of the row of requests without an answer. */
 const REST = 40;
+const FONT = '11px system-ui, sans-serif';
+/** How far a sign, and a token, reach beyond their bar. */
+const [SIGN, TOKEN] = [8, 90];
 
 let palette = {};
 
@@ -19,6 +22,10 @@ class LaneCanvas {
   constructor(canvas) {
     this.canvas = canvas;
     this.context = canvas.getContext('2d');
+    [this.shades, this.bars, this.signs] = [new TileLayer(), new TileLayer(), new TileLayer()];
+    this.layers = [this.shades, this.bars, this.signs];
+    // To ask for the width at each picture would have the browser lay out the page each time.
+    new ResizeObserver(() => { this.width = canvas.clientWidth; }).observe(canvas);
   }
 
   /** The rows: replicas, and requests whose replica is not known yet. */
@@ -28,50 +35,99 @@ class LaneCanvas {
   }
 
   resize(rows) {
-    const [width, height] = [this.canvas.clientWidth, (rows - 1) * ROW + REST];
-    const scale = window.devicePixelRatio || 1;
-    const [w, h] = [Math.round(width * scale), Math.round(height * scale)];
+    this.width ||= this.canvas.clientWidth;
+    [this.height, this.scale] = [(rows - 1) * ROW + REST, window.devicePixelRatio || 1];
+    const [w, h] = [this.width, this.height].map((size) => Math.round(size * this.scale));
     if (this.canvas.width !== w || this.canvas.height !== h) {
       [this.canvas.width, this.canvas.height] = [w, h];
       const border = this.canvas.offsetHeight - this.canvas.clientHeight;
-      this.canvas.style.height = `${height + border}px`;
+      this.canvas.style.height = `${this.height + border}px`;
     }
-    this.context.setTransform(scale, 0, 0, scale, 0, 0);
-    [this.width, this.height] = [width, height];
+    this.context.setTransform(this.scale, 0, 0, this.scale, 0, 0);
   }
 
   draw(lane, head, span) {
     const rows = this.rows(lane);
     this.resize(rows.length);
     const [context, left] = [this.context, head - span * HEAD_AT];
-    const x = (time) => ((time - left) / span) * this.width;
+    // What moves and the tiles move by whole pixels of the screen.
+    const behind = Math.round((left / span) * this.width * this.scale);
+    const distance = (time) => (time / span) * this.width;
+    const x = (time) => distance(time) - behind / this.scale;
     const y = (replica) => Math.max(0, rows.indexOf(replica)) * ROW;
     context.clearRect(0, 0, this.width, this.height);
-    context.font = '11px system-ui, sans-serif';
+    context.font = FONT;
     context.textBaseline = 'top';
-    const box = (request) => {
-      const isOpen = request.end === null;
-      // A request that was never answered has no replica either.
-      const replica = isOpen ? null : request.replica;
-      const slots = isOpen ? 8 : Math.max(4, lane.slots.get(replica)?.length ?? 4);
-      const pitch = ((replica === null ? REST : ROW) - 20) / slots;
-      const slot = isOpen ? request.n % slots : request.slot;
-      const top = y(replica) + 17 + slot * pitch;
-      return { top, height: Math.max(2, pitch - 1.5) };
-    };
+    const box = (request) => this.box(lane, request, y);
     const overlaps = this.overlapsIn(lane, head, left);
+    const unfinished = overlaps.filter((it) => shownFrom(it) > head);
+    this.paintTiles(lane, { head, span, behind, distance, box });
+    unfinished.forEach((one) => this.shadeOverlap(one, head, distance));
     this.drawGrid(left, span, x);
-    this.shadeOverlaps(overlaps, head, x);
+    this.shades.show(context, behind);
     this.drawSpans(lane, head, x, y);
-    for (const request of lane.between(left, head)) {
-      this.drawRequest(request, { head, x, ...box(request) });
+    this.bars.show(context, behind);
+    for (const request of lane.underWayAt(head)) {
+      this.drawRequest(context, request, { head, x, ...box(request) });
     }
-    overlaps.forEach((one) => this.markOverlap(one, head, { x, box }));
+    this.signs.show(context, behind);
+    unfinished.forEach((one) => this.markOverlap(context, one, { head, x, box }));
     this.drawMarks(lane, head, x, y);
     this.drawRows(rows);
     this.nameOverlaps(lane, overlaps, { x, y });
     context.fillStyle = palette.ink;
     context.fillRect(x(head), 0, 1.5, this.height);
+  }
+
+  /** Where the bar of a request is in its row. */
+  box(lane, request, y) {
+    const isOpen = request.end === null;
+    // A request that was never answered has no replica either.
+    const replica = isOpen ? null : request.replica;
+    const slots = isOpen ? 8 : this.slots(lane, replica);
+    const pitch = ((replica === null ? REST : ROW) - 20) / slots;
+    const slot = isOpen ? request.n % slots : request.slot;
+    const top = y(replica) + 17 + slot * pitch;
+    return { top, height: Math.max(2, pitch - 1.5) };
+  }
+
+  slots(lane, replica) {
+    return Math.max(4, lane.slots.get(replica)?.length ?? 4);
+  }
+
+  /** Draws on the tiles what has ended. They begin anew if it would be drawn in another way. */
+  paintTiles(lane, { head, span, behind, distance, box }) {
+    const slots = this.rows(lane).map((replica) => this.slots(lane, replica));
+    const form = [span, this.width, this.height, this.scale, ...slots].join(' ');
+    const isOther = this.lane !== lane || this.palette !== palette || this.form !== form;
+    if (isOther || head < this.head) {
+      [this.lane, this.palette, this.form] = [lane, palette, form];
+      this.layers.forEach((layer) => layer.restart(this.height, this.scale));
+      const { requests, seconds, overlaps } = lane.arrived;
+      const ofEnd = (list) => new Backlog(list, (it) => it.end);
+      const ofOverlaps = new Backlog(overlaps, shownFrom);
+      this.backlogs = [ofEnd(requests), ofEnd(seconds), ofOverlaps];
+    }
+    this.head = head;
+    this.layers.forEach((layer) => layer.forgetBefore(behind));
+    const [requests, seconds, overlaps] = this.backlogs.map((one) => one.take(head));
+    const how = { head: Infinity, x: distance };
+    for (const one of requests) {
+      const wide = one.token === undefined ? SIGN : TOKEN;
+      this.bars.paint(distance(one.start) - SIGN, distance(one.end) + wide, (context) => {
+        this.drawRequest(context, one, { ...how, ...box(one) });
+      });
+    }
+    for (const one of seconds) {
+      const at = distance(one.end);
+      this.signs.paint(at - SIGN, at + SIGN, (context) => this.drawSecond(context, at, box(one)));
+    }
+    for (const one of overlaps) {
+      this.shadeOverlap(one, Infinity, distance);
+      this.signs.paint(distance(one.from), distance(one.until) + SIGN, (context) => {
+        this.markOverlap(context, one, { ...how, box });
+      });
+    }
   }
 
   drawGrid(left, span, x) {
@@ -134,8 +190,7 @@ class LaneCanvas {
   }
 
   /** Waiting is an outline, holding is filled; what follows is a line. */
-  drawRequest(request, { head, x, top, height }) {
-    const context = this.context;
+  drawRequest(context, request, { head, x, top, height }) {
     const colours = { o: palette.ok, f: palette.refused, u: palette.unknown };
     const colour = colours[request.sort] ?? palette.wait;
     const isKnown = request.end !== null;
@@ -160,35 +215,38 @@ class LaneCanvas {
     } else if (isKnown && request.end <= head) {
       context.fillRect(x(end) - 2, top, 3, height);
     }
-    this.drawToken(request, { head, from: x(from), until: x(until), top, height });
+    const shown = { from: x(from), until: x(until), top, height };
+    if (request.token !== undefined && request.end <= head) this.drawToken(context, request, shown);
     if (request.lost && request.until <= head) {
-      context.fillStyle = palette.bad;
-      context.fillText('✕', x(request.until) - 4, top - 3);
-    }
-    if (request.isSecond && request.end <= head) {
-      context.fillStyle = palette.bad;
-      context.beginPath();
-      const radius = Math.min(4, Math.max(1.5, height * 0.6));
-      context.arc(x(request.end), top + height / 2, radius, 0, 2 * Math.PI);
-      context.fill();
+      this.write(context, '✕', [x(request.until) - 4, top - 3], palette.bad);
     }
   }
 
+  write(context, text, [x, y], colour, font = FONT) {
+    [context.font, context.textBaseline, context.fillStyle] = [font, 'top', colour];
+    context.fillText(text, x, y);
+  }
+
   /** The token in its bar where it has room; one that the fence refused beside it. */
-  drawToken(request, { head, from, until, top, height }) {
-    const { token, highest, end } = request;
-    if (token === undefined || end > head) return;
-    const context = this.context;
-    context.save();
-    context.font = '9px system-ui, sans-serif';
+  drawToken(context, request, { from, until, top, height }) {
+    const { token, highest } = request;
+    const font = '9px system-ui, sans-serif';
+    context.font = font;
     if (isStale(request)) {
-      context.fillStyle = palette.bad;
-      context.fillText(`${token} < ${highest}`, until + 3, top - 1);
+      this.write(context, `${token} < ${highest}`, [until + 3, top - 1], palette.bad, font);
     } else if (height >= 8 && until - from > context.measureText(token).width + 3) {
-      context.fillStyle = palette.paper;
-      context.fillText(token, from + 2, top + (height - 9) / 2);
+      this.write(context, token, [from + 2, top + (height - 9) / 2], palette.paper, font);
     }
-    context.restore();
+    context.font = FONT;
+  }
+
+  /** The sign of a user's second order. */
+  drawSecond(context, x, { top, height }) {
+    context.fillStyle = palette.bad;
+    context.beginPath();
+    const radius = Math.min(4, Math.max(1.5, height * 0.6));
+    context.arc(x, top + height / 2, radius, 0, 2 * Math.PI);
+    context.fill();
   }
 
   /** The overlaps in the window, the newest first. */
@@ -202,20 +260,20 @@ class LaneCanvas {
   }
 
   /** Shades the time in which some lock had two holders, once however many they are. */
-  shadeOverlaps(overlaps, head, x) {
-    const context = this.context;
-    context.fillStyle = palette.shade;
-    let shadedFrom = Infinity;
-    for (const one of overlaps) {
-      const [from, until] = [one.from, Math.min(one.until, head, shadedFrom)];
-      shadedFrom = Math.min(shadedFrom, from);
-      if (until > from) context.fillRect(x(from), 0, x(until) - x(from), this.height - REST);
-    }
+  shadeOverlap({ from, until }, head, distance) {
+    // Whole pixels: what is cleared in part would leave a seam.
+    const start = Math.floor(distance(from) * this.scale) / this.scale;
+    const end = Math.ceil(distance(Math.min(until, head)) * this.scale) / this.scale;
+    const area = [start, 0, Math.max(0, end - start), this.height - REST];
+    this.shades.paint(start, end, (context) => {
+      context.clearRect(...area);
+      context.fillStyle = palette.shade;
+      context.fillRect(...area);
+    });
   }
 
   /** Marks the part of both bars that overlaps, and joins them. */
-  markOverlap(one, head, { x, box }) {
-    const context = this.context;
+  markOverlap(context, one, { head, x, box }) {
     const [from, until] = [x(one.from), x(Math.min(one.until, head))];
     const tops = [one.a, one.b].map((request) => {
       const { top, height } = box(request);
@@ -232,9 +290,10 @@ class LaneCanvas {
     const context = this.context;
     const taken = new Set();
     for (const one of overlaps) {
-      const text = overlapText(lane, one);
       const row = y(one.b.replica);
-      if (taken.has(row) || taken.has(text)) continue;
+      if (taken.has(row)) continue;
+      const text = overlapText(lane, one);
+      if (taken.has(text)) continue;
       taken.add(row).add(text);
       const length = context.measureText(text).width + 6;
       const at = Math.max(24, Math.min(x(one.from), this.width - length));
@@ -251,6 +310,11 @@ function markGlyph({ action, phase }) {
   if (phase === 'failed') return '!';
   if (phase !== 'healed') return '';
   return action === 'restart' ? '↻' : '✓';
+}
+
+/** From when on nothing of an overlap changes. */
+function shownFrom({ a, b, until }) {
+  return Math.max(a.end, b.end, until);
 }
 
 /** Which lock two held at once, and where. */

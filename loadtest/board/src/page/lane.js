@@ -12,6 +12,8 @@ const FAULTS = {
   ],
 };
 const MAX_LOG = 60;
+/** Between two looks at the log while a race runs: no reader follows it faster. */
+const LOG_INTERVAL_MS = 250;
 /** Refused tokens that the fence names. */
 const MAX_STALE = 5;
 
@@ -208,8 +210,9 @@ class LaneView {
   updateLog(head) {
     const { lane } = this;
     const end = firstAbove(lane.notes, head, (it) => it.t);
-    if (this.shown.log === end) return;
-    this.shown.log = end;
+    const now = performance.now();
+    if (this.shown.log === end || now - (this.shown.logAt ?? -Infinity) < LOG_INTERVAL_MS) return;
+    [this.shown.log, this.shown.logAt] = [end, now];
     const rows = lane.notes.slice(Math.max(0, end - MAX_LOG), end).reverse().map((note) => {
       const isFault = ['fault', 'replaced', 'stale'].includes(note.kind);
       const row = element('li', '', isFault ? 'fault' : 'violation');

@@ -57,54 +57,34 @@ class LockPanel {
     const isOld = age !== null && age !== undefined;
     const text = hasList && isOld ? t('locks_count', values) : '';
     setText(this.root.querySelector('.count'), text);
-    this.root.querySelector('.table').hidden = !locks.length;
-    this.body.replaceChildren(...locks.map((lock) => this.row(lock)));
+    const table = this.root.querySelector('.table');
+    table.hidden = !locks.length;
+    // Two regions of a page may not have the same name.
+    table.setAttribute('aria-label', [t(this.lane), t('locks')].join(t('colon')));
+    this.body.replaceChildren(...locks.flatMap((lock) => this.rows(lock)));
   }
 
-  row(lock) {
-    const row = element('tr', '');
-    const name = element('th', lock.name);
+  /** A row for each holder, so that its lease and its token are beside it. */
+  rows(lock) {
+    const { state, reason, holders, holder_count: count } = lock;
+    const lines = holders.map((one) => [[holderText(one)], [leaseText(one)], [tokenText(one)]]);
+    if (!lines.length) lines.push([[], [], []]);
+    if (state !== 'held') lines[0][0].unshift(t(`lock_${state}`), ...(reason ? [reason] : []));
+    const more = count - holders.length;
+    if (more > 0) lines[lines.length - 1][0].push(t('lock_more', { count: more }));
+    const columns = ['holder', 'lease', 'token'];
+    const rows = lines.map((cells) => {
+      const row = withRole(element('tr', ''), 'row');
+      row.append(...cells.map((texts, index) => lockCell(columns[index], texts)));
+      return row;
+    });
+    const name = withRole(element('th', lock.name), 'rowheader');
     name.scope = 'row';
-    const cells = [this.holders(lock), this.leases(lock), this.tokens(lock), this.waiters(lock)];
-    row.append(name, ...cells.map((lines) => {
-      const cell = element('td', '');
-      cell.append(...lines.map((line) => element('div', line)));
-      return cell;
-    }));
-    return row;
-  }
-
-  holders({ state, reason, holders, holder_count: count }) {
-    const lines = holders.map((one) => {
-      const { tag, replica, place, holds, shares, servers, asked_ms_ago: ago } = one;
-      const parts = [];
-      if (replica) parts.push(replica);
-      if (tag) {
-        parts.push(t('lock_process', { process: tag.process, host: tag.host }));
-        parts.push(t('lock_since', { seconds: (ago / 1000).toFixed(1) }));
-      } else {
-        parts.push(one.owner ?? one.id);
-        if (place) parts.push(place);
-      }
-      if (holds > 1) parts.push(t('lock_entered', { holds }));
-      if (shares) parts.push(t('lock_reads'));
-      if (servers > 1) parts.push(t('lock_servers', { servers }));
-      return parts.join(' · ');
-    });
-    if (count > holders.length) lines.push(t('lock_more', { count: count - holders.length }));
-    const isPlain = state === 'held';
-    return isPlain ? lines : [t(`lock_${state}`), ...(reason ? [reason] : []), ...lines];
-  }
-
-  leases({ holders }) {
-    return holders.map(({ lease }) => {
-      if (lease.kind !== 'ends') return t(`lease_${lease.kind}`);
-      return `${(lease.left_ms / 1000).toFixed(1)} s`;
-    });
-  }
-
-  tokens({ holders }) {
-    return holders.map(({ token: number }) => number ?? t('lock_no_token'));
+    const waiters = lockCell('waiters', this.waiters(lock));
+    [name.rowSpan, waiters.rowSpan] = [rows.length, rows.length];
+    rows[0].prepend(name);
+    rows[0].append(waiters);
+    return rows;
   }
 
   /** The waiters of a queue are numbered; others wait in no order that the server knows. */
@@ -117,8 +97,48 @@ class LockPanel {
       return ordered ? `${index + 1}. ${waiter}` : waiter;
     });
     const more = count - ids.length;
-    const rest = `${more}${complete ? '' : '+'}`;
-    if (more > 0 || !complete) lines.push(t('lock_more', { count: rest }));
+    if (more > 0) lines.push(t('lock_more', { count: `${more}${complete ? '' : '+'}` }));
+    else if (!complete) lines.push(t('lock_more_unknown'));
     return lines;
   }
+}
+
+/** On a phone the style lays a table out as something else, which would hide what it is. */
+function withRole(made, role) {
+  made.setAttribute('role', role);
+  return made;
+}
+
+/** A cell with a line for each text; where rows are narrow its column is named in it. */
+function lockCell(column, texts) {
+  const cell = withRole(element('td', '', column), 'cell');
+  cell.dataset.label = t(`lock_${column}`);
+  cell.append(...texts.map((text) => element('div', text)));
+  return cell;
+}
+
+function holderText(holder) {
+  const { tag, replica, place, holds, shares, servers, asked_ms_ago: ago } = holder;
+  const parts = [];
+  if (replica) parts.push(replica);
+  if (tag) {
+    parts.push(t('lock_process', { process: tag.process, host: tag.host }));
+    parts.push(t('lock_since', { seconds: (ago / 1000).toFixed(1) }));
+  } else {
+    parts.push(holder.owner ?? holder.id);
+    if (place) parts.push(place);
+  }
+  if (holds > 1) parts.push(t('lock_entered', { holds }));
+  if (shares) parts.push(t('lock_reads'));
+  if (servers > 1) parts.push(t('lock_servers', { servers }));
+  return parts.join(' · ');
+}
+
+function leaseText({ lease }) {
+  if (lease.kind !== 'ends') return t(`lease_${lease.kind}`);
+  return `${(lease.left_ms / 1000).toFixed(1)} s`;
+}
+
+function tokenText({ token: number }) {
+  return number ?? t('lock_no_token');
 }

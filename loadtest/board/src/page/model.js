@@ -71,6 +71,8 @@ class LaneModel {
     this.spans = [];
     this.notes = [];
     this.slots = new Map();
+    /** Requests that ended, second orders and overlaps, in the order in which they became known. */
+    this.arrived = { requests: [], seconds: [], overlaps: [] };
     /** Requests whose holders showed a fencing token, by their ends. */
     this.shownTokens = [];
     this.verdict = null;
@@ -103,6 +105,7 @@ class LaneModel {
     Object.assign(request, { sort, end, replica, text, token, highest });
     this.longest = Math.max(this.longest, end - request.start);
     request.slot = this.freeSlot(request);
+    this.arrived.requests.push(request);
     if (from !== undefined) {
       const earliest = Math.min(from, request.start + wait);
       Object.assign(request, { from, until, earliest, lost: Boolean(lost) });
@@ -166,6 +169,7 @@ class LaneModel {
     const [from, until] = [Math.max(a.from, b.from), Math.min(sureEnd(a), sureEnd(b))];
     const one = { from, until: Math.max(until, from), a, b };
     insertSorted(this.overlaps, one, (it) => it.from);
+    this.arrived.overlaps.push(one);
     // One line of the log for each lock; the bars show the others.
     const key = this.cell.scope === 'user' ? b.user : 0;
     if (!this.noted.has(key)) this.note(one.from, 'overlap', { one });
@@ -180,7 +184,7 @@ class LaneModel {
     }
     if (first !== undefined) {
       const second = request.end < first.end ? first : request;
-      second.isSecond = true;
+      this.arrived.seconds.push(second);
       insertSorted(this.seconds, second.end);
       const earlier = second === request ? first : request;
       insertSorted(this.secondOrders, { earlier, second }, (it) => it.second.end);
@@ -238,12 +242,12 @@ class LaneModel {
     return firstAbove(this.seconds, t);
   }
 
-  /** Requests that were under way at some moment between these. */
-  between(from, until) {
-    const start = firstAbove(this.requests, from - this.longest - 1, (it) => it.start);
-    const end = firstAbove(this.requests, until, (it) => it.start);
-    const ended = this.requests.slice(start, end).filter((it) => it.end !== null && it.end > from);
-    return [...ended, ...[...this.open].filter((it) => it.start <= until)];
+  /** Requests that had begun at that time and had not ended. */
+  underWayAt(t) {
+    const start = firstAbove(this.requests, t - this.longest - 1, (it) => it.start);
+    const end = firstAbove(this.requests, t, (it) => it.start);
+    const known = this.requests.slice(start, end).filter((it) => it.end !== null && it.end > t);
+    return [...known, ...[...this.open].filter((it) => it.start <= t)];
   }
 }
 

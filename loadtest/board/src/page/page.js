@@ -200,7 +200,7 @@ function drawTicks() {
   const ticks = [];
   model.lanes.forEach((lane, index) => {
     for (const time of [lane.oversoldAt, lane.secondAt]) {
-      if (time <= player.limit(model)) ticks.push([time, LANES[index]]);
+      if (time <= model.known) ticks.push([time, LANES[index]]);
     }
     for (const mark of lane.marks) {
       const glyph = markGlyph(mark);

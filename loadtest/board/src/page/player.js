@@ -1,10 +1,10 @@
 // The time that is shown: it plays, stops, steps, and is dragged.
 
-/** How far the shown time stays behind a race that runs: events come in batches. */
-const LAG = 50000;
-/** How far it may fall behind, as after slow frames, before it hurries. */
-const SLACK = 150000;
-const MOST_HASTE = 4;
+/** How far the time shown may be behind a running race before it hurries: events are in batches. */
+const SLACK = 20000;
+/** How much faster it is for each second that it is further behind, and at most. */
+const HASTE = 100;
+const MOST_HASTE = 20;
 /** The longest step of one frame: a page in the background does not jump. */
 const MAX_FRAME_MS = 100;
 
@@ -22,24 +22,19 @@ class Player {
     this.follows = true;
   }
 
-  /** The last moment that may be shown. */
-  limit(model) {
-    return model.isOver ? model.known : Math.max(0, model.known - LAG);
-  }
-
   tick(model, milliseconds) {
     if (!this.isPlaying) return;
-    const limit = this.limit(model);
+    const limit = model.known;
     const behind = Math.max(0, limit - this.head - SLACK) / 1e6;
     const isLive = this.follows && this.speed === 1 && !model.isOver;
-    const haste = isLive ? Math.min(MOST_HASTE, 1 + 2 * behind) : 1;
+    const haste = isLive ? Math.min(MOST_HASTE, 1 + HASTE * behind) : 1;
     const step = Math.min(milliseconds, MAX_FRAME_MS) * 1000 * this.speed * haste;
     this.head = Math.min(this.head + step, Math.max(limit, this.head));
     if (model.isOver && this.head >= limit) this.isPlaying = false;
   }
 
   toggle(model) {
-    if (!this.isPlaying && model.isOver && this.head >= this.limit(model)) this.head = 0;
+    if (!this.isPlaying && model.isOver && this.head >= model.known) this.head = 0;
     this.isPlaying = !this.isPlaying;
     this.follows = false;
   }
@@ -52,13 +47,13 @@ class Player {
 
   /** Shows the newest moment, and goes on from there. */
   latest(model) {
-    this.head = this.limit(model);
+    this.head = model.known;
     this.isPlaying = !model.isOver;
     this.follows = true;
   }
 
   step(model) {
-    this.show(Math.min(model.after(this.head), this.limit(model)));
+    this.show(Math.min(model.after(this.head), model.known));
   }
 
   back(model) {
