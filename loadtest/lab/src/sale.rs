@@ -96,6 +96,14 @@ impl<'a> Sale<'a> {
         Ok(sale)
     }
 
+    /// Puts a voucher on sale beside it, of which the verdict does not speak; its id.
+    pub(super) async fn put_another_on_sale(&self, stock: u64) -> Result<u64> {
+        let mut private = Connection::new(Target::parse(self.deployment.url())?, CALL_DEADLINE);
+        api::put_on_sale(&mut private, &self.admin, &NewVoucher::of_now(stock))
+            .await
+            .map_err(|error| Error::Setup(error.to_string()))
+    }
+
     /// A plan in which each of these users sends `per_user` requests at once to `target`.
     pub(super) fn plan(&self, users: &[User], target: Arc<Target>, per_user: usize) -> Plan {
         Plan {
