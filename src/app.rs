@@ -383,6 +383,7 @@ fn api(
         lab: (!lab.is_empty()).then(|| lab.join(", ")),
         tells_holds: config.laboratory.lab,
         falsifies_audit: bug == Some(InjectedBug::LyingAudit),
+        admits_strangers: bug == Some(InjectedBug::AdminWithoutLogin),
         max_requests: config.max_requests as usize,
         streams: SseLimiter::new(
             config.purchase_mode.max_streams,

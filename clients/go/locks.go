@@ -229,7 +229,7 @@ func (l *Locks) enter(
 	var joined *channel
 	defer func() { l.signals.leave(joined) }()
 	if options.Owner == nil {
-		joined = l.signals.join(channelName)
+		joined = l.signals.enter(channelName, false)
 	}
 	for hasWaited := false; ; hasWaited = true {
 		joined.clear()
@@ -259,7 +259,7 @@ func (l *Locks) enter(
 			return nil, ErrTimedOut
 		}
 		if joined == nil {
-			joined = l.signals.enter(channelName)
+			joined = l.signals.enter(channelName, true)
 		}
 		pause := maxMessageWait
 		if left >= 0 {

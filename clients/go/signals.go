@@ -30,10 +30,14 @@ type signals struct {
 	followed map[string]*channel
 }
 
-func (s *signals) enter(name string) *channel {
+// enter gives nil for a channel that no waiter has, unless it is to be made.
+func (s *signals) enter(name string, create bool) *channel {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	entered, known := s.channels[name]
+	if !known && !create {
+		return nil
+	}
 	if !known {
 		entered = &channel{name: name, wake: make(chan struct{}, 1)}
 		s.channels[name] = entered
@@ -68,17 +72,6 @@ func (s *signals) follow(name string) {
 		s.followed[name] = wanted
 		_ = pubsub.Subscribe(context.Background(), name)
 	}
-}
-
-// join enters a channel that there is already, or none.
-func (s *signals) join(name string) *channel {
-	s.mutex.Lock()
-	_, known := s.channels[name]
-	s.mutex.Unlock()
-	if !known {
-		return nil
-	}
-	return s.enter(name)
 }
 
 func (s *signals) leave(left *channel) {

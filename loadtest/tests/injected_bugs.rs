@@ -10,10 +10,16 @@ use loadtest_lab::cell_axes::InjectedBug;
 use serde_json::Value;
 
 const LOADTEST: &str = env!("CARGO_BIN_EXE_loadtest");
-/// Four bugs: one shows in the sale, one by a lost COMMIT, one that needs no waiting, one that only
-/// buyers with tickets see.
-const QUICK: [&str; 4] =
-    ["release-before-commit", "answer-before-commit", "lost-wake-up", "lost-compensation"];
+/// Six bugs: one shows in the sale, one by a lost COMMIT, one that needs no waiting, one that only
+/// buyers with tickets see. The last two show by callers who ask for what they must not get.
+const QUICK: [&str; 6] = [
+    "release-before-commit",
+    "answer-before-commit",
+    "lost-wake-up",
+    "lost-compensation",
+    "no-time-window",
+    "admin-without-login",
+];
 
 fn seckill() -> PathBuf {
     let path = Path::new(LOADTEST).with_file_name("seckill");
@@ -40,7 +46,7 @@ fn loadtest(arguments: &[&str], program: &Path, folder: &Path) -> (String, Optio
 }
 
 #[test]
-fn four_injected_bugs_are_caught_and_the_service_without_them_is_clean() {
+fn six_injected_bugs_are_caught_and_the_service_without_them_is_clean() {
     let folder = tempfile::tempdir().expect("a folder");
     let bugs = QUICK.join(",");
     let arguments = ["inject-bugs", "--seeds", "1", "--only", &bugs];
@@ -50,7 +56,7 @@ fn four_injected_bugs_are_caught_and_the_service_without_them_is_clean() {
         assert!(attempt["caught_by"].as_array().is_some_and(|by| !by.is_empty()), "{said}");
         assert_eq!(attempt["clean"], true, "{said}");
     }
-    assert!(said.contains("injected 4, caught 4, median rounds "), "{said}");
+    assert!(said.contains("injected 6, caught 6, median rounds "), "{said}");
     assert_eq!(code, Some(0), "{said}");
 }
 

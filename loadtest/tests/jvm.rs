@@ -204,7 +204,7 @@ const fn bad(
 }
 
 /// Each is sent with an admin's token, unless it has one of its own.
-const BAD_REQUESTS: [BadRequest; 47] = [
+const BAD_REQUESTS: [BadRequest; 52] = [
     bad("a form", ("POST", STOCK), FORM, "units=2"),
     bad("no content type", ("POST", STOCK), &[], "{\"units\":2}"),
     bad("no content type and no body", ("POST", STOCK), &[], ""),
@@ -217,6 +217,11 @@ const BAD_REQUESTS: [BadRequest; 47] = [
     bad("on sale as a form", ("POST", "/api/admin/vouchers/{id}/on-sale"), FORM, "a=b"),
     bad("on sale with a field", ("POST", "/api/admin/vouchers/{id}/on-sale"), JSON, "{\"a\":1}"),
     bad("no object", ("POST", STOCK), JSON, "[2]"),
+    bad("an object in UTF-16", ("POST", STOCK), JSON, "{\0\"\0u\0n\0i\0t\0s\0\"\0:\02\0}\0"),
+    bad("an object in UTF-16BE", ("POST", STOCK), JSON, "\0{\0\"\0u\0n\0i\0t\0s\0\"\0:\02\0}"),
+    bad("an empty object in UTF-32", ("POST", ORDER), JSON, "{\0\0\0}\0\0\0"),
+    bad("a mark of the order of bytes", ("POST", STOCK), JSON, "\u{feff}{\"units\":2}"),
+    bad("a wide blank before the object", ("POST", STOCK), JSON, "\u{3000}{\"units\":2}"),
     bad("an empty body", ("POST", STOCK), JSON, ""),
     bad("half an object", ("POST", STOCK), JSON, "{\"units\":2"),
     bad("two objects", ("POST", STOCK), JSON, "{\"units\":2}{}"),

@@ -67,9 +67,9 @@ impl PurchaseModeArgs {
 /// Combinations that make no sense, as a sentence each.
 pub(super) fn check_purchase_mode(serve: &Serve) -> Result<(), String> {
     let lab = &serve.laboratory;
-    let lost_compensation = lab.inject_bug == Some(InjectedBug::LostCompensation);
+    let is_queued_bug = lab.inject_bug.is_some_and(InjectedBug::is_of_queued_mode);
     if serve.purchase_mode.mode() == PurchaseMode::Direct {
-        return match (serve.purchase_mode.queue_length, lost_compensation) {
+        return match (serve.purchase_mode.queue_length, is_queued_bug) {
             (None, false) => Ok(()),
             (Some(_), _) => Err("--queue-length is for --mode queued".to_owned()),
             (None, true) => Err("that --inject-bug is a bug of --mode queued".to_owned()),

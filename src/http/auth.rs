@@ -14,6 +14,9 @@ use crate::domain::{Role, UserId};
 use crate::telemetry::{DurationMetric, record_duration};
 use crate::token::{BadToken, Identity};
 
+/// Whom an injected bug takes for an admin.
+const NO_USER: UserId = UserId(0);
+
 /// A user with a valid token.
 pub(super) struct Caller(pub(super) UserId);
 
@@ -50,15 +53,17 @@ impl FromRequestParts<ApiState> for Admin {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, api: &ApiState) -> Result<Self, ApiError> {
+        let id = parts.extensions.get::<RequestId>();
+        let request_id = id.map_or_else(String::new, |id| id.0.clone());
+        if api.admits_strangers {
+            return Ok(Self { user: NO_USER, request_id });
+        }
         let Identity { user, role } = identity(&parts.headers, api)?;
         if role != Role::Admin {
             return Err(ApiError::Forbidden);
         }
         match api.users.role(user).await? {
-            Some(Role::Admin) => {
-                let id = parts.extensions.get::<RequestId>();
-                Ok(Self { user, request_id: id.map_or_else(String::new, |id| id.0.clone()) })
-            }
+            Some(Role::Admin) => Ok(Self { user, request_id }),
             Some(Role::Buyer) => Err(ApiError::Forbidden),
             None => Err(ApiError::BadToken(BadToken::Revoked)),
         }

@@ -104,6 +104,8 @@ pub struct Api {
     pub tells_holds: bool,
     /// Whether the audit reports invented figures (an injected bug of the laboratory).
     pub falsifies_audit: bool,
+    /// Whether the routes of admins ask for no token (an injected bug of the laboratory).
+    pub admits_strangers: bool,
     /// The most requests in flight.
     pub max_requests: usize,
     /// The permits of tickets' event streams.

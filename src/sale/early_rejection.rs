@@ -31,7 +31,7 @@ impl Sale {
             return None;
         }
         let terms = self.voucher_cache.cached(voucher, now)?.ok()??;
-        let closed = terms.closed_at(now);
+        let closed = self.closed_at(&terms, now);
         if closed.is_none() && !terms.is_sold_out_at(now) {
             return None;
         }

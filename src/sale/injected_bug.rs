@@ -59,6 +59,16 @@ pub enum InjectedBug {
     /// queued mode: an admitted purchase that is not written is acknowledged, and neither its unit
     /// nor its mark is given back.
     LostCompensation,
+    /// queued mode: neither the replica nor the script of the admission looks at the sale's window.
+    NoTimeWindow,
+    /// queued mode: a queue that Redis has lost counts as one without units.
+    MissingStockKey,
+    /// queued mode: an entry that cannot be read is tried again for ever, before all later ones.
+    PoisonEntryBlocks,
+    /// queued mode: all replicas are one consumer, which each of them deletes when it ends.
+    OneConsumerName,
+    /// The routes of admins are open to every caller.
+    AdminWithoutLogin,
     /// The audit always reports that orders and stock agree.
     LyingAudit,
     /// A voucher that was sold out once stays so, whatever comes back.
@@ -91,6 +101,11 @@ impl InjectedBug {
             | Self::RoundedOrderIds
             | Self::AbortWithClient
             | Self::LostCompensation
+            | Self::NoTimeWindow
+            | Self::MissingStockKey
+            | Self::PoisonEntryBlocks
+            | Self::OneConsumerName
+            | Self::AdminWithoutLogin
             | Self::LyingAudit
             | Self::SoldOutForEver => return None,
         })
@@ -99,7 +114,20 @@ impl InjectedBug {
     /// Whether it is a bug of the writer `single`.
     pub fn is_of_single_writer(self) -> bool {
         self.lock_bug().is_none()
-            && !matches!(self, Self::LyingAudit | Self::SoldOutForEver | Self::LostCompensation)
+            && !self.is_of_queued_mode()
+            && !matches!(self, Self::LyingAudit | Self::SoldOutForEver | Self::AdminWithoutLogin)
+    }
+
+    /// Whether it is a bug of the queued mode.
+    pub fn is_of_queued_mode(self) -> bool {
+        matches!(
+            self,
+            Self::LostCompensation
+                | Self::NoTimeWindow
+                | Self::MissingStockKey
+                | Self::PoisonEntryBlocks
+                | Self::OneConsumerName
+        )
     }
 
     /// The only kind of lock that can have it, if so.

@@ -155,13 +155,18 @@ impl Sale {
         self.queue.is_none() && terms.has_no_order(user)
     }
 
+    /// Why the voucher is not for sale at that moment. An injected bug does not look.
+    pub(super) fn closed_at(&self, terms: &Terms, now: Instant) -> Option<Refusal> {
+        terms.closed_at(now).filter(|_| !self.section.hooks.has_bug(InjectedBug::NoTimeWindow))
+    }
+
     /// Refuses if the voucher is not for sale now, or has no unit left for this user.
     async fn reject_closed(
         &self,
         request: &PurchaseRequest,
         terms: &Terms,
     ) -> Result<(), EarlyRejection> {
-        if let Some(refusal) = terms.closed_at(Instant::now()) {
+        if let Some(refusal) = self.closed_at(terms, Instant::now()) {
             let has_no_order = self.will_have_no_order(terms, request.user);
             return Err(EarlyRejection { refusal, has_no_order });
         }

@@ -33,6 +33,7 @@
 //!
 //! Tests: `tests/service/queued/`.
 
+mod acknowledgement;
 mod admission_load;
 mod drain_rate;
 mod entry;
@@ -54,6 +55,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::batch_writer::BatchWriter;
+use super::injected_bug::InjectedBug;
 use super::lab_hooks::LabHooks;
 use super::voucher_cache::VoucherCache;
 use super::{Parts, SaleConfig};
@@ -73,6 +75,9 @@ const MIN_WORKER_AGE: Duration = Duration::from_secs(10);
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(40);
 /// The most entries that are written alone at a time, and the most of those that waited for a row.
 const MAX_ALONE: usize = 4;
+
+/// The name of every replica's consumer, with an injected bug.
+const SHARED_CONSUMER: &str = "c1";
 
 /// A ticket as its user sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -150,11 +155,13 @@ impl Queue {
         queue: QueueParts,
     ) -> Self {
         let QueueParts { stream, signer, consumer, consumer_is_stable } = queue;
+        let hooks = LabHooks::new(config, HoldKind::Nothing);
+        let is_shared = hooks.has_bug(InjectedBug::OneConsumerName);
         Self(Arc::new(QueueContext {
-            hooks: LabHooks::new(config, HoldKind::Nothing),
+            hooks,
             stream,
             signer,
-            consumer,
+            consumer: if is_shared { SHARED_CONSUMER.to_owned() } else { consumer },
             consumer_is_stable,
             tickets: Tickets::new(parts.pool.clone()),
             orders: parts.orders.clone(),

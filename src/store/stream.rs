@@ -346,6 +346,17 @@ impl SaleStream {
         })
     }
 
+    /// Removes a consumer with all that it has read and not acknowledged (an injected bug).
+    pub async fn delete_consumer(
+        &self,
+        voucher: VoucherId,
+        consumer: &str,
+    ) -> Result<(), StoreError> {
+        let mut delete = redis::cmd("XGROUP");
+        delete.arg("DELCONSUMER").arg(&self.keys(voucher).stream).arg(GROUP).arg(consumer);
+        Ok(delete.exec_async(&mut self.connection.clone()).await?)
+    }
+
     /// Removes a consumer that has no entries.
     pub async fn leave(&self, voucher: VoucherId, consumer: &str) -> Result<(), StoreError> {
         let mut call = self.leave.key(&self.keys(voucher).stream);

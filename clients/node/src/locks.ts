@@ -49,11 +49,6 @@ interface Terms {
   signal: AbortSignal | undefined;
 }
 
-/** The turns of one name in this process, in the order of arrival. */
-class Queue {
-  readonly waiting = new Set<() => void>();
-}
-
 /** Locks of one Redis server, or of the master that Sentinel names. The client is connected. */
 export class Locks {
   /** Counts since the start. */
@@ -64,7 +59,8 @@ export class Locks {
   readonly #signals: Signals;
   readonly #process = randomUUID();
   #owners = 0;
-  readonly #queues = new Map<string, Queue>();
+  /** The turns of each name in this process, in the order of arrival. */
+  readonly #queues = new Map<string, Set<() => void>>();
   readonly #giveWay = new Map<string, { looks: number; until: number }>();
   readonly #background = new Set<Promise<unknown>>();
 
@@ -153,13 +149,13 @@ export class Locks {
 
   async #enterQueue(name: string, terms: Terms): Promise<() => void> {
     const leave = () => {
-      const [next] = this.#queues.get(name)?.waiting ?? [];
+      const [next] = this.#queues.get(name) ?? [];
       if (next === undefined) this.#queues.delete(name);
       else next();
     };
     const queue = this.#queues.get(name);
     if (queue === undefined) {
-      this.#queues.set(name, new Queue());
+      this.#queues.set(name, new Set());
       return leave;
     }
     let turn = () => {};
@@ -167,17 +163,17 @@ export class Locks {
     const left = Math.max(0, terms.deadline - performance.now());
     const waiting = wait(left, terms.signal, (wake) => {
       turn = () => {
-        queue.waiting.delete(turn);
+        queue.delete(turn);
         isGiven = true;
         wake();
       };
-      queue.waiting.add(turn);
+      queue.add(turn);
     });
     let isEntered = false;
     try {
       isEntered = await waiting;
     } finally {
-      queue.waiting.delete(turn);
+      queue.delete(turn);
       // The turn may be given between the end of the wait and here. It is passed on.
       if (isGiven && !isEntered) leave();
     }

@@ -169,6 +169,9 @@ fn what_only_the_laboratory_sees_is_judged_by_its_marks() {
     let kept = judged(rule, &[], &[saw(rule, KEPT)]);
     assert_eq!((kept.0, kept.1.as_str()), (Some(true), "9 buyers"));
     assert_eq!(judged(rule, &[], &[saw(rule, BROKEN), saw(rule, KEPT)]).0, Some(false));
+    let rule = Rule::SoldWithinWindow;
+    assert_eq!(judged(rule, &[], &[saw(rule, BROKEN)]).0, Some(false));
+    assert_eq!(judged(rule, &[], &[saw(rule, KEPT)]).0, Some(true));
     let rule = Rule::SoldOutStaysSoldOut;
     assert_eq!(judged(rule, &[], &[]).0, Some(true), "it was not sold out");
     assert_eq!(judged(rule, &[], &[saw(rule, KEPT)]).0, Some(false), "two units are left");

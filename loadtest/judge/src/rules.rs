@@ -90,7 +90,8 @@ impl RuleContext<'_> {
             | Rule::NoFailureInRestart
             | Rule::TicketsEnd
             | Rule::PurchasesEnd
-            | Rule::SoldOutStaysSoldOut => recovery::judge(self.evidence, rule, &mut breaches),
+            | Rule::SoldOutStaysSoldOut
+            | Rule::SoldWithinWindow => recovery::judge(self.evidence, rule, &mut breaches),
         };
         let broken = breaches.count.max(u64::from(held == Some(false)));
         RuleFinding { rule, held, detail, broken, proofs: breaches.proofs }

@@ -50,13 +50,15 @@ pub enum Rule {
     PurchasesEnd,
     /// Of what was sold out nothing is left.
     SoldOutStaysSoldOut,
+    /// Nothing is sold before its sale begins, or after it has ended.
+    SoldWithinWindow,
     /// The service's audit says what the judge sees.
     AuditAgrees,
 }
 
 impl Rule {
     /// All rules, in the order of reports.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::OrdersWithinStock,
         Self::OneOrderPerUser,
         Self::StockAsOrdered,
@@ -77,6 +79,7 @@ impl Rule {
         Self::TicketsEnd,
         Self::PurchasesEnd,
         Self::SoldOutStaysSoldOut,
+        Self::SoldWithinWindow,
         Self::AuditAgrees,
     ];
 
@@ -97,6 +100,7 @@ impl Rule {
                 | Self::TicketsEnd
                 | Self::PurchasesEnd
                 | Self::SoldOutStaysSoldOut
+                | Self::SoldWithinWindow
         )
     }
 
@@ -134,6 +138,7 @@ impl Rule {
             Self::TicketsEnd => "every ticket ends",
             Self::PurchasesEnd => "every purchase that was begun ends",
             Self::SoldOutStaysSoldOut => "nothing is left of what was sold out",
+            Self::SoldWithinWindow => "nothing is sold outside of its sale's time",
             Self::AuditAgrees => "the service's audit agrees with the judge",
         }
     }

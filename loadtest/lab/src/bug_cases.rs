@@ -78,8 +78,11 @@ const GUARDED: (CellAxes, Scenario) = (at(L::Redisson, PER_USER, Guards::On), Sh
 /// The usual place of those that are: nothing but the lock keeps purchases apart.
 const LOCKED: (CellAxes, Scenario) = (at(L::Redisson, PER_VOUCHER, Guards::Off), ShortWork);
 
+/// The place of those of the mode `queued`.
+const QUEUED: (CellAxes, Scenario) = (at(L::None, PER_USER, Guards::On), ShortWork);
+
 /// The bugs, in the order of the table.
-pub const BUG_CASES: [BugCase; 25] = [
+pub const BUG_CASES: [BugCase; 30] = [
     row(
         S(InjectedBug::SetnxWithoutExpire),
         "the lock of a holder that dies stays for ever",
@@ -289,9 +292,49 @@ pub const BUG_CASES: [BugCase; 25] = [
     row(
         S(InjectedBug::LostCompensation),
         "a buyer that was admitted and cannot buy has a ticket that never ends",
-        (at(L::None, PER_USER, Guards::On), ShortWork),
+        QUEUED,
         Some(F::FlushRedis),
         WAIT_RULES,
     )
     .queued(1000, 400),
+    row(
+        S(InjectedBug::NoTimeWindow),
+        "a voucher is sold before its sale begins, and after it has ended",
+        QUEUED,
+        Some(F::Targeted(TargetedFault::ClosedSales)),
+        &[Rule::SoldWithinWindow],
+    )
+    .queued(1000, 400),
+    row(
+        S(InjectedBug::MissingStockKey),
+        "a sale whose keys Redis has lost is answered as sold out",
+        QUEUED,
+        Some(F::FlushRedis),
+        &[Rule::SoldOutIsTrue],
+    )
+    .queued(1000, 400),
+    row(
+        S(InjectedBug::PoisonEntryBlocks),
+        "one entry that no replica can read keeps all later ones waiting",
+        QUEUED,
+        Some(F::Targeted(TargetedFault::PoisonEntries)),
+        WAIT_RULES,
+    )
+    .queued(1000, 400),
+    // What a replica deletes at its end is in flight at another one.
+    row(
+        S(InjectedBug::OneConsumerName),
+        "a replica that ends takes entries of others with it, whose tickets never end",
+        QUEUED,
+        Some(F::RollingRestart),
+        WAIT_RULES,
+    )
+    .queued(2500, 550),
+    row(
+        S(InjectedBug::AdminWithoutLogin),
+        "a stranger adds units that no admin has ordered",
+        GUARDED,
+        Some(F::Targeted(TargetedFault::StrangersAddStock)),
+        &[Rule::StockAsOrdered, Rule::OrdersWithinStock],
+    ),
 ];

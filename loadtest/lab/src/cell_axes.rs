@@ -194,6 +194,16 @@ pub enum InjectedBug {
     /// Path `queued`: an admitted purchase that is not written is acknowledged, and nothing of it
     /// is given back.
     LostCompensation,
+    /// Path `queued`: a voucher is sold before its sale begins, and after it has ended.
+    NoTimeWindow,
+    /// Path `queued`: a queue that Redis has lost counts as one without units.
+    MissingStockKey,
+    /// Path `queued`: an entry that cannot be read is tried again for ever, before all others.
+    PoisonEntryBlocks,
+    /// Path `queued`: all replicas are one consumer, which each deletes when it ends.
+    OneConsumerName,
+    /// The routes of admins are open to every caller.
+    AdminWithoutLogin,
 }
 
 impl InjectedBug {
@@ -224,6 +234,11 @@ impl InjectedBug {
             Self::AbortWithClient => "abort-with-client",
             Self::SoldOutForEver => "sold-out-for-ever",
             Self::LostCompensation => "lost-compensation",
+            Self::NoTimeWindow => "no-time-window",
+            Self::MissingStockKey => "missing-stock-key",
+            Self::PoisonEntryBlocks => "poison-entry-blocks",
+            Self::OneConsumerName => "one-consumer-name",
+            Self::AdminWithoutLogin => "admin-without-login",
         }
     }
 }

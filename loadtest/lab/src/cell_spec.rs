@@ -104,6 +104,7 @@ impl CellSpec {
         }
         match fault {
             FaultKind::Targeted(TargetedFault::DropMessages) => rules.push(Rule::LocksAreHandedOn),
+            FaultKind::Targeted(TargetedFault::ClosedSales) => rules.push(Rule::SoldWithinWindow),
             FaultKind::RollingRestart if self.axes.replicas > 1 => {
                 rules.push(Rule::NoFailureInRestart);
             }
@@ -292,7 +293,8 @@ impl CellSpec {
             }
             Scenario::ShortWork if self.fault.is_some() => Load {
                 users: 2500,
-                stock: self.stock_under_fault(),
+                // The sale goes on while a JVM starts again.
+                stock: self.stock_under_fault() * if small.fleet.has_jvms() { 2 } else { 1 },
                 connections: 150,
                 work_ms: FAULT_WORK_MS,
                 ..small

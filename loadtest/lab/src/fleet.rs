@@ -143,6 +143,11 @@ impl Fleet {
         jvm_tuning: JvmTuning::QuickStart,
     };
 
+    /// Whether some of its replicas are JVMs.
+    pub fn has_jvms(self) -> bool {
+        self.replicas_of != ReplicasOf::Rust
+    }
+
     /// The numbers of replicas of a comparison that names none.
     pub fn default_replicas(self) -> Vec<u16> {
         match self.replicas_of {

@@ -60,4 +60,5 @@ mod sell_out;
 pub mod series;
 pub mod topology;
 mod topology_cells;
+mod warm_up;
 pub mod watched_sale;

@@ -19,6 +19,9 @@ const USERS_PER_S: f64 = 50.0;
 /// Users who come per second where purchases are locked in `ZooKeeper`. A purchase is up to seven
 /// round trips to a JVM that has just started. At 50 users a second they saturate two processors.
 const ZOOKEEPER_USERS_PER_S: f64 = 20.0;
+/// Users who come per second where JVMs are among the replicas. They share two processors with the
+/// servers and the load.
+const JVM_USERS_PER_S: f64 = 20.0;
 /// What a purchase takes besides its work where all follow one another, on a slow machine.
 const PURCHASE_OVERHEAD_MS: u64 = 20;
 /// Share of the deployment's capacity that a load uses where purchases follow one another.
@@ -62,6 +65,7 @@ impl LoadRate {
         let per_user = load.requests_per_user as f64;
         let users_per_s = match trial.axes.scope {
             Scope::User if trial.axes.lock == Lock::Zookeeper => ZOOKEEPER_USERS_PER_S,
+            Scope::User if load.fleet.has_jvms() => JVM_USERS_PER_S,
             Scope::User => USERS_PER_S,
             Scope::Voucher => {
                 let capacity_per_s = 1000.0 / (load.work_ms + PURCHASE_OVERHEAD_MS) as f64;

@@ -5,6 +5,7 @@ use loadtest_load::plan::Plan;
 use super::*;
 use crate::cell_axes::CellAxes;
 use crate::faults::FaultKind;
+use crate::fleet::{Fleet, ReplicasOf};
 use crate::lock::Lock;
 
 fn trial(scope: Scope) -> CellSpec {
@@ -54,6 +55,17 @@ fn a_cell_of_zookeeper_is_asked_for_fewer_users() {
     zookeeper.axes.lock = Lock::Zookeeper;
     let zookeeper = LoadRate::of(zookeeper, &zookeeper.load(&Load::DEFAULT));
     assert!((zookeeper.users_per_s - 20.0).abs() < 1e-9, "{zookeeper:?}");
+}
+
+#[test]
+fn a_fleet_with_jvms_is_asked_for_fewer_users_and_has_units_for_longer() {
+    for replicas_of in [ReplicasOf::Jvm, ReplicasOf::Mixed] {
+        let fleet = Fleet { replicas_of, ..Fleet::RUST };
+        let load = trial(Scope::User).load(&Load { fleet, ..Load::DEFAULT });
+        let pace = LoadRate::of(trial(Scope::User), &load);
+        assert!((pace.users_per_s - 20.0).abs() < 1e-9, "{pace:?}");
+        assert_eq!(load.stock, 2 * trial(Scope::User).load(&Load::DEFAULT).stock);
+    }
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 //!
 //! In order:
 //!
-//! 1. The deployment is healthy, and the load runs at its rate.
+//! 1. The deployment is healthy, JVMs are warm, and the load runs at its rate.
 //! 2. At the scheduled moment, with a request in flight, the fault happens, is witnessed and
 //!    healed.
 //! 3. The load continues until its throughput has recovered, or for five seconds.
@@ -39,8 +39,8 @@ use crate::cell_plan::CellPlan;
 use crate::cell_spec::CellSpec;
 use crate::deployment::Deployment;
 use crate::faults::{
-    AbortingClients, ContenderAction, FaultContext, FaultKind, Schedule, freeze_the_holder,
-    replica_name,
+    AbortingClients, ContenderAction, FaultContext, FaultKind, Schedule, SeenRules,
+    freeze_the_holder, replica_name,
 };
 use crate::load_rate::{LoadRate, MIN_LOAD_AFTER_FAULT, SAMPLE_INTERVAL, Samples};
 use crate::predict::{Family, Scenario as C};
@@ -48,7 +48,7 @@ pub use crate::round_counts::PurchasesDuringFault;
 use crate::round_history::RoundHistory;
 use crate::sale::Sale;
 use crate::sell_out::SOLD_OUT_WITHIN;
-use crate::{metrics, sell_out};
+use crate::{metrics, sell_out, warm_up};
 
 /// Fewest requests of a round, and of the time before its fault.
 const MIN_REQUESTS: u64 = 200;
@@ -162,6 +162,7 @@ pub async fn run(deployment: &Deployment, cell_plan: &CellPlan) -> Result<CellRe
         return Err(Error::Setup("a round needs a fault".to_owned()));
     };
     let sale = Sale::open(deployment, cell_plan).await?;
+    warm_up::warm_up(&sale).await?;
     let (leaving, rest) = sale.users.split_at(ABORTING_CLIENTS.min(sale.users.len()));
     let mut hit = FaultRound { trial, fault, sale: &sale, load };
     let plan = hit.plan(rest)?;
@@ -169,7 +170,7 @@ pub async fn run(deployment: &Deployment, cell_plan: &CellPlan) -> Result<CellRe
     let aborting_clients =
         AbortingClients::new(sale.voucher, leaving.to_vec(), round_history.clock());
     let stock_admin = sale.stock_admin(round_history.clock());
-    let (lock, mode) = (trial.axes.lock, load.mode);
+    let (lock, mode, seen) = (trial.axes.lock, load.mode, SeenRules::default());
     let context = FaultContext {
         deployment,
         schedule,
@@ -177,6 +178,8 @@ pub async fn run(deployment: &Deployment, cell_plan: &CellPlan) -> Result<CellRe
         mode,
         aborting_clients: &aborting_clients,
         stock_admin: &stock_admin,
+        buyers: rest,
+        seen: &seen,
     };
     let monitor = StallMonitor::start();
     let (figures, mut round) = hit.with_load(&context, &plan, &mut round_history).await?;
@@ -191,6 +194,9 @@ pub async fn run(deployment: &Deployment, cell_plan: &CellPlan) -> Result<CellRe
     let sold_out = is_to_sell_out && sell_out::sell(&sale, &buyers, &mut round_history).await?;
     round_history.add_unanswered(&aborting_clients.aborted()).await;
     round_history.add_grants(stock_admin.grants()).await;
+    for (rule, kept, detail) in seen.take() {
+        round_history.record_rule(rule, kept, detail).await;
+    }
     for fault_record in &round.faults {
         round_history.mark(fault_record).await;
     }
@@ -199,12 +205,8 @@ pub async fn run(deployment: &Deployment, cell_plan: &CellPlan) -> Result<CellRe
             .record_rule(Rule::SoldOutStaysSoldOut, true, "all had been sold".to_owned())
             .await;
     }
-    let addresses: Vec<_> = deployment.replicas().iter().map(|replica| replica.addr()).collect();
-    if trial.demands(load).contains(&Rule::PurchasesEnd)
-        && let Some(left) = metrics::purchases_left(&addresses, PURCHASE_END_TIMEOUT).await
-    {
-        let detail = format!("{left} had not ended {PURCHASE_END_TIMEOUT:?} after the load");
-        round_history.record_rule(Rule::PurchasesEnd, left == 0, detail).await;
+    if trial.demands(load).contains(&Rule::PurchasesEnd) {
+        count_purchases_left(deployment, &round_history).await;
     }
     round_history.add_stalls(&monitor.stalls()).await;
     let (mut report, history) = sale.judge(round_history.into_recorded(), figures).await?;
@@ -222,6 +224,15 @@ pub async fn run(deployment: &Deployment, cell_plan: &CellPlan) -> Result<CellRe
     let lasted = history.records.iter().map(|record| record.start_ns).max().unwrap_or(0);
     report.invalid_because.extend(validity::of_stalls(Stalls::of(&history.marks).total(), lasted));
     Ok(report.with_round(round))
+}
+
+/// Records whether every purchase that was begun has ended.
+async fn count_purchases_left(deployment: &Deployment, round_history: &RoundHistory) {
+    let addresses: Vec<_> = deployment.replicas().iter().map(|replica| replica.addr()).collect();
+    if let Some(left) = metrics::purchases_left(&addresses, PURCHASE_END_TIMEOUT).await {
+        let detail = format!("{left} had not ended {PURCHASE_END_TIMEOUT:?} after the load");
+        round_history.record_rule(Rule::PurchasesEnd, left == 0, detail).await;
+    }
 }
 
 /// Whether all units have to be sold at the end. Some injected bugs have a unit for every user,

@@ -96,6 +96,14 @@ impl<'a> Sale<'a> {
         Ok(sale)
     }
 
+    /// Puts a voucher on sale beside it, of which the verdict does not speak; its id.
+    pub(super) async fn put_another_on_sale(&self, stock: u64) -> Result<u64> {
+        let mut private = Connection::new(Target::parse(self.deployment.url())?, CALL_DEADLINE);
+        api::put_on_sale(&mut private, &self.admin, &NewVoucher::of_now(stock))
+            .await
+            .map_err(|error| Error::Setup(error.to_string()))
+    }
+
     /// A plan in which each of these users sends `per_user` requests at once to `target`.
     pub(super) fn plan(&self, users: &[User], target: Arc<Target>, per_user: usize) -> Plan {
         Plan {
@@ -177,21 +185,30 @@ impl<'a> Sale<'a> {
         Ok((report, history))
     }
 
+    /// The audit at each of these addresses: one replica may lie where others do not.
+    async fn audit(&self, auditors: &mut [Connection], own: &Audit) -> AuditResult {
+        let id = self.voucher.to_string();
+        let said = auditors.iter_mut().map(|auditor| api::audit(auditor, &self.admin, &id));
+        unequal_or_first(said, own).await
+    }
+
     /// The judge's own reading of the voucher and the service's audit, which were made of the same
     /// orders: the audit stands between two equal readings. Unless all is `quiet`, a request whose
     /// outcome is unknown may still be at work, so these are [`SETTLE_PAUSE`] apart at least.
     async fn read(&self, quiet: bool) -> Result<(DatabaseReading, AuditResult)> {
         let (guards, id) = (self.trial.axes.guards, self.voucher.to_string());
         let mut reader = DatabaseReader::connect(&self.deployment.database_url()).await?;
-        let operator = Target::parse(self.deployment.operator_url())?;
-        let mut operator = Connection::new(operator, CALL_DEADLINE);
+        let replicas = self.deployment.replicas().iter().map(|replica| replica.base_url());
+        let addresses = std::iter::once(self.deployment.operator_url()).chain(replicas);
+        let auditors = addresses.map(|url| Ok(Connection::new(Target::parse(url)?, CALL_DEADLINE)));
+        let mut auditors = auditors.collect::<Result<Vec<_>>>()?;
         let mut last = reader.read(&id, guards).await?;
         let mut is_unread = false;
         for reading in 1..=SETTLE_READINGS {
             if !quiet || is_unread {
                 tokio::time::sleep(SETTLE_PAUSE).await;
             }
-            let said = api::audit(&mut operator, &self.admin, &id).await;
+            let said = self.audit(&mut auditors, &last.account).await;
             let next = reader.read(&id, guards).await?;
             // One that could not be read is read again, as one of a moving sale is.
             is_unread = said.is_err();
@@ -205,6 +222,22 @@ impl<'a> Sale<'a> {
     }
 }
 
+/// The first of these that is not what the judge has read, or else the first one.
+async fn unequal_or_first(
+    said: impl Iterator<Item = impl Future<Output = AuditResult>>,
+    own: &Audit,
+) -> AuditResult {
+    let mut first = None;
+    for audit in said {
+        let audit = audit.await?;
+        if !audit.differences(own).is_empty() {
+            return Ok(audit);
+        }
+        first.get_or_insert(audit);
+    }
+    Ok(first.unwrap_or_else(|| own.clone()))
+}
+
 /// The service's audit, if it can be read.
 type AuditResult = std::result::Result<Audit, ApiError>;
 
@@ -213,4 +246,22 @@ type AuditResult = std::result::Result<Audit, ApiError>;
 pub(super) fn verdict(history: &History, terms: &Terms) -> Verdict {
     let judged = judge_all(history, terms).pop();
     judged.map_or_else(|| Verdict::unjudged("nothing was on sale"), |judged| judged.verdict)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_audit_that_differs_is_found_behind_one_that_agrees() {
+        let tables = ["orders", "voucher_stock", "stock_grants"];
+        let audit = |left| Audit::of(&[], 100, left, tables);
+        let read = async |said: [i64; 2]| {
+            let said = said.into_iter().map(|left| std::future::ready(Ok(audit(left))));
+            unequal_or_first(said, &audit(100)).await.expect("read").stock_left
+        };
+        assert_eq!(read([100, 100]).await, 100);
+        assert_eq!(read([100, 50]).await, 50, "the second one lies");
+        assert_eq!(read([50, 100]).await, 50);
+    }
 }

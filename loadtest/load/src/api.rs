@@ -143,6 +143,16 @@ impl<'a> ApiRequest<'a> {
             .map_err(|error| ApiError::Shape { call, fault: error.to_string() })
     }
 
+    /// The status, where a refusal is an answer as well.
+    async fn status(self, connection: &mut Connection) -> Result<u16, ApiError> {
+        let expected = self.expected;
+        match self.body_of_answer(connection).await {
+            Ok(_) => Ok(expected),
+            Err(ApiError::Status { status, .. }) => Ok(status),
+            Err(error) => Err(error),
+        }
+    }
+
     /// What was called, and the body of the answer that was expected.
     async fn body_of_answer(
         self,
@@ -337,6 +347,29 @@ pub async fn put_on_sale(
     .send(connection)
     .await?;
     number(&on_sale.voucher.id, &path)
+}
+
+/// Asks for a unit of a voucher; the status of the answer.
+pub async fn ask_for_unit(
+    connection: &mut Connection,
+    token: &HeaderValue,
+    voucher: u64,
+) -> Result<u16, ApiError> {
+    let (method, path) = (Method::POST, &format!("/api/vouchers/{voucher}/orders"));
+    let ask = ApiRequest { method, path, authorization: Some(token), body: None, expected: 201 };
+    ask.status(connection).await
+}
+
+/// Asks as a caller that is no admin to add units to a voucher; the status of the answer.
+pub async fn add_stock_as(
+    connection: &mut Connection,
+    authorization: Option<&HeaderValue>,
+    (voucher, units): (u64, u32),
+) -> Result<u16, ApiError> {
+    let path = &format!("/api/admin/vouchers/{voucher}/stock");
+    let body = Some(serde_json::json!({ "units": units }).to_string());
+    let ask = ApiRequest { method: Method::POST, path, authorization, body, expected: 200 };
+    ask.status(connection).await
 }
 
 /// Adds units to a voucher.

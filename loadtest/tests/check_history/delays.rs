@@ -23,7 +23,8 @@ const FAULT_NS: [u64; 2] = [BEGINS_NS + 1_000_000_000, BEGINS_NS + 2_000_000_000
 /// The longest delay that is not noted as a stall.
 const UNNOTED_NS: u64 = 250_000_000;
 const ON_FAULTS: &str = "served_after_fault,answered_after_fault,locks_are_handed_on,\
-                         each_replica_serves,tickets_end,purchases_end,sold_out_stays_sold_out";
+                         each_replica_serves,tickets_end,purchases_end,sold_out_stays_sold_out,\
+                         sold_within_window";
 
 fn mark(t: u64, what: &'static str, name: impl Into<Cow<'static, str>>) -> Mark<'static> {
     Mark { t, what: what.into(), name: name.into(), ..Mark::default() }
@@ -55,7 +56,12 @@ fn sound() -> Tape {
     }
     let phases = [("begin", FAULT_NS[0]), ("healed", FAULT_NS[1])];
     let fault = phases.map(|(phase, t)| Mark { phase: phase.into(), ..mark(t, FAULT, "kill") });
-    let seen = [Rule::EachReplicaServes, Rule::PurchasesEnd, Rule::SoldOutStaysSoldOut];
+    let seen = [
+        Rule::EachReplicaServes,
+        Rule::PurchasesEnd,
+        Rule::SoldOutStaysSoldOut,
+        Rule::SoldWithinWindow,
+    ];
     let seen = seen.map(|rule| Mark { phase: KEPT.into(), ..mark(1, SEEN, rule.name()) });
     tape.events.extend(fault.into_iter().chain(seen).map(Event::Mark));
     tape

@@ -2,10 +2,13 @@
 
 use std::time::Instant;
 
+use time::{Duration, OffsetDateTime};
+
 use super::{Queue, QueueContext};
-use crate::domain::{Order, TicketId, TicketState};
+use crate::domain::{Order, TicketId, TicketState, Window};
 use crate::failpoint::{self, reach};
 use crate::sale::Sale;
+use crate::sale::injected_bug::InjectedBug;
 use crate::sale::outcome::Refusal;
 use crate::sale::request::{EarlyRejection, PurchaseRequest};
 use crate::sale::voucher_cache::Terms;
@@ -86,7 +89,10 @@ impl Queue {
             tracing::error!(%voucher, "voucher id too large for tickets; request refused");
             return AdmissionOutcome::Refused(Refusal::Defect);
         };
-        let (price_cents, window) = (terms.price_cents, terms.window);
+        let (price_cents, mut window) = (terms.price_cents, terms.window);
+        if context.hooks.has_bug(InjectedBug::NoTimeWindow) {
+            window = always();
+        }
         let request = AdmissionRequest { user, ticket, price_cents, window, key };
         let load = context.admission_load.join();
         let admission = match context.admit(&request).await {
@@ -125,6 +131,12 @@ impl Queue {
             Admission::Over => Refusal::Ended(terms.window.ends_at),
         })
     }
+}
+
+/// A window without a beginning or an end, of an injected bug.
+fn always() -> Window {
+    let starts_at = OffsetDateTime::UNIX_EPOCH;
+    Window { starts_at, ends_at: starts_at + Duration::weeks(10_000) }
 }
 
 impl QueueContext {

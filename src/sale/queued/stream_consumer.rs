@@ -16,7 +16,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::QueueContext;
-use crate::domain::{TicketState, VoucherId};
+use super::acknowledgement::acknowledge_ended;
+use crate::domain::VoucherId;
 use crate::failpoint::{self, reach};
 use crate::sale::injected_bug::InjectedBug;
 use crate::store::{EntryEnd, ReadMode, StoreError, StreamEntry};
@@ -27,9 +28,9 @@ const MAX_IN_FLIGHT: usize = 512;
 /// The most claimed entries in flight, beside the replica's own.
 const MAX_CLAIMED: usize = 256;
 /// The most entries in one read or acknowledgement.
-const BATCH: usize = 256;
+pub(super) const BATCH: usize = 256;
 /// How long a small batch waits for more entries: a round trip costs the same for one as for many.
-const GATHER_TIME: Duration = Duration::from_millis(4);
+pub(super) const GATHER_TIME: Duration = Duration::from_millis(4);
 /// Under a load of admissions, the next read waits until at most this many entries are in flight.
 const LOW_WATER: usize = 16;
 /// The longest wait for [`LOW_WATER`].
@@ -43,7 +44,7 @@ const LOAD_POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// The first pause between two reads of an empty queue.
 const MIN_POLL_PAUSE: Duration = Duration::from_millis(5);
 /// The longest pause between two reads of an empty queue.
-const MAX_POLL_PAUSE: Duration = Duration::from_millis(400);
+pub(super) const MAX_POLL_PAUSE: Duration = Duration::from_millis(400);
 /// How often the replica renews its claim on entries in flight.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(500);
 /// Idle entries of other replicas are claimed at every second heartbeat.
@@ -57,8 +58,6 @@ const CLAIM_IDLE_TIME: Duration = Duration::from_secs(3);
 const DRAIN_TIME: Duration = Duration::from_secs(5);
 /// How long an ending replica then waits for entries in flight.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(30);
-/// How often an acknowledgement without an answer is tried.
-const MAX_TRIES: u32 = 20;
 
 /// Consumes a voucher's stream. Cheap to clone.
 #[derive(Clone)]
@@ -115,8 +114,8 @@ impl Drop for InFlightEntry {
 }
 
 /// An entry whose ticket has ended.
-struct FinishedEntry {
-    end: EntryEnd,
+pub(super) struct FinishedEntry {
+    pub(super) end: EntryEnd,
     _in_flight: InFlightEntry,
 }
 
@@ -139,7 +138,7 @@ impl StreamConsumer {
         loop {
             let (finished, ended) = mpsc::channel(MAX_IN_FLIGHT + MAX_CLAIMED);
             let context = Arc::clone(&self.context);
-            let acknowledging = tokio::spawn(acknowledge(context, self.voucher, ended));
+            let acknowledging = tokio::spawn(acknowledge_ended(context, self.voucher, ended));
             let heartbeats =
                 tokio::spawn(self.clone().heartbeat_loop(finished.clone(), end.clone()));
             let mut heartbeats = AbortOnDropHandle::new(heartbeats);
@@ -294,6 +293,10 @@ impl StreamConsumer {
     ) {
         let places = Arc::clone(self.in_flight.places_for(mode));
         let Ok(place) = places.acquire_owned().await else { return };
+        if entry.order.is_err() && self.context.hooks.has_bug(InjectedBug::PoisonEntryBlocks) {
+            // No further try can read it either, so the loop that has read it is at its end.
+            return self.context.end.cancelled().await;
+        }
         let is_redelivered = !matches!(mode, ReadMode::New);
         let id = entry.id.clone();
         {
@@ -314,7 +317,7 @@ impl StreamConsumer {
                     let state = context.finish_entry(&id, &order, is_redelivered).await;
                     state.map(|state| EntryEnd { id, order, state })
                 }
-                Err(unreadable) => context.quarantine(voucher, id, unreadable).await,
+                Err(entry) => context.quarantine(voucher, id, entry).await,
             };
             if let Some(end) = end {
                 reach(failpoint::QUEUE_ENDED);
@@ -341,60 +344,16 @@ impl StreamConsumer {
         if timeout(SHUTDOWN_TIMEOUT, self.in_flight.until_done()).await.is_err() {
             tracing::warn!(voucher = %self.voucher, "entries left to other replicas");
         }
-        if !self.context.consumer_is_stable
-            && let Err(error) =
-                self.context.stream.leave(self.voucher, &self.context.consumer).await
-        {
+        let context = &self.context;
+        let left = if context.hooks.has_bug(InjectedBug::OneConsumerName) {
+            context.stream.delete_consumer(self.voucher, &context.consumer).await
+        } else if context.consumer_is_stable {
+            Ok(())
+        } else {
+            context.stream.leave(self.voucher, &context.consumer).await
+        };
+        if let Err(error) = left {
             tracing::debug!(%error, "consumer not deleted; it ends with the stream");
         }
     }
-}
-
-/// Acknowledges ended entries in batches, until their senders are dropped.
-async fn acknowledge(
-    context: Arc<QueueContext>,
-    voucher: VoucherId,
-    mut ended: mpsc::Receiver<FinishedEntry>,
-) {
-    let mut batch = Vec::with_capacity(BATCH);
-    while ended.recv_many(&mut batch, BATCH).await > 0 {
-        let gather = async {
-            while let missing @ 1.. = BATCH - batch.len()
-                && ended.recv_many(&mut batch, missing).await > 0
-            {}
-        };
-        let _full_or_few = timeout(GATHER_TIME, gather).await;
-        let ends: Vec<_> = batch.iter().map(|finished| finished.end.clone()).collect();
-        for tries in 1..=MAX_TRIES {
-            match acknowledge_batch(&context, voucher, &ends).await {
-                Ok(()) => break,
-                Err(error) if tries == MAX_TRIES => {
-                    tracing::warn!(%error, %voucher, "ended entries not acknowledged; redelivered");
-                }
-                Err(_) => sleep(MAX_POLL_PAUSE).await,
-            }
-        }
-        for EntryEnd { state, .. } in &ends {
-            metrics::counter!("seckill_tickets_total", "state" => state.name()).increment(1);
-        }
-        reach(failpoint::QUEUE_ACKNOWLEDGED);
-        batch.clear();
-    }
-}
-
-async fn acknowledge_batch(
-    context: &QueueContext,
-    voucher: VoucherId,
-    ended: &[EntryEnd],
-) -> Result<(), StoreError> {
-    if context.hooks.has_bug(InjectedBug::LostCompensation) {
-        let (bought, others): (Vec<_>, Vec<_>) =
-            ended.iter().cloned().partition(|end| matches!(end.state, TicketState::Bought(_)));
-        let ids: Vec<_> = others.into_iter().map(|end| end.id).collect();
-        if !ids.is_empty() {
-            context.stream.drop_entries(voucher, &ids).await?;
-        }
-        return context.stream.acknowledge(voucher, &bought).await.map(drop);
-    }
-    context.stream.acknowledge(voucher, ended).await.map(drop)
 }

@@ -96,7 +96,7 @@ fn locks_without_their_servers_and_combinations_without_sense_are_refused() {
     let place = nowhere();
     let queued = ["--mode", "queued", "--writer", "grouped"];
     let queued = |flags: &[&'static str]| [&queued[..], flags].concat();
-    let cases: [(&[&str], &str); 33] = [
+    let cases: [(&[&str], &str); 34] = [
         (&["--lock-replication", "most"], "must be none, N, majority:N or all:N"),
         (&["--lock-replication", "all:0"], "must be none, N, majority:N or all:N"),
         (
@@ -128,6 +128,7 @@ fn locks_without_their_servers_and_combinations_without_sense_are_refused() {
         (&queued(&["--lab", "--lock-order", "inside"]), "no sense with --lock-order inside"),
         (&["--queue-length", "10"], "--queue-length is for --mode queued"),
         (&["--lab", "--inject-bug", "lost-compensation"], "is a bug of --mode queued"),
+        (&["--lab", "--inject-bug", "one-consumer-name"], "is a bug of --mode queued"),
         (&["--unpaid-timeout-s", "900"], "--unpaid-timeout-s needs PAYMENT_SECRET"),
         (
             &["--unpaid-timeout-s", "900", "--payment-secret", SECRET, "--lab", "--guards", "off"],

@@ -7,6 +7,7 @@
 
 mod action;
 mod at_commit;
+mod callers;
 mod carry_out;
 mod clients;
 mod database;
@@ -21,6 +22,7 @@ mod kill_after_set;
 mod late_holder;
 mod network;
 pub mod pairs;
+mod poison;
 mod redis;
 mod redis_cluster;
 mod redis_refuses;
@@ -39,6 +41,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use testbed::Replication;
 
 pub use self::action::{ActionTarget, FaultAction, ProcessState};
+pub use self::callers::SeenRules;
 pub use self::carry_out::{ActionContext, heal_all};
 pub use self::clients::{AbortPoint, AbortedClient, AbortingClients};
 pub use self::ensemble::EnsembleFault;
@@ -51,6 +54,7 @@ pub use self::stock::StockAdmin;
 pub use self::targeted::TargetedFault;
 pub use self::topology::TopologyFault;
 pub(crate) use self::topology::is_in_an_ensemble;
+use loadtest_load::tokens::User;
 use loadtest_measure::error::Result;
 
 use self::witness::{POLL_INTERVAL, WITNESS_TIMEOUT, no_witness, wait_until, witness};
@@ -143,6 +147,10 @@ pub struct FaultContext<'a> {
     pub aborting_clients: &'a AbortingClients,
     /// Adds stock to the voucher.
     pub stock_admin: &'a StockAdmin,
+    /// Users of the load.
+    pub buyers: &'a [User],
+    /// What is seen of rules meanwhile.
+    pub seen: &'a SeenRules,
 }
 
 impl FaultKind {

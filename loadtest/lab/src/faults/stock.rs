@@ -39,6 +39,21 @@ impl StockAdmin {
         Self { url, voucher, admin, clock, grants: Mutex::default() }
     }
 
+    /// The deployment's address.
+    pub(super) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The round's voucher.
+    pub(super) fn voucher(&self) -> u64 {
+        self.voucher
+    }
+
+    /// The administrator's token.
+    pub(super) fn authorization(&self) -> &HeaderValue {
+        &self.admin
+    }
+
     /// What was added, and when that was acknowledged.
     pub fn grants(&self) -> Vec<Grant> {
         self.grants.lock().unwrap_or_else(PoisonError::into_inner).clone()

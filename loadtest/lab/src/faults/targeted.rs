@@ -12,8 +12,8 @@ use super::failover::{fail_over, follow_the_successor};
 use super::held_commit::stock_write;
 use super::replicas::{freeze, kill};
 use super::{
-    FaultContext, FaultRequirements, Link, POLL_INTERVAL, at_commit, kill_after_set, late_holder,
-    stock, wait_until, witness,
+    FaultContext, FaultRequirements, Link, POLL_INTERVAL, at_commit, callers, kill_after_set,
+    late_holder, poison, stock, wait_until, witness,
 };
 use crate::cluster::blocking;
 
@@ -67,6 +67,12 @@ pub enum TargetedFault {
     FailOverAndFollow,
     /// Stock is added after every replica has seen that nothing is left.
     AddStock,
+    /// Buyers ask for vouchers whose sale has not begun, or is over.
+    ClosedSales,
+    /// Callers that are no admins ask to add stock.
+    StrangersAddStock,
+    /// Entries that no replica can read are put into the voucher's stream.
+    PoisonEntries,
     /// A replica is killed between the command that took the lock and its next one.
     KillAfterSet,
     /// A replica stands still past its lease with the lock, and gives it back amid the successor's
@@ -97,6 +103,9 @@ impl TargetedFault {
             Self::KillAtWork => "kill-at-work",
             Self::FailOverAndFollow => "redis-failover-and-follow",
             Self::AddStock => "add-stock",
+            Self::ClosedSales => "closed-sales",
+            Self::StrangersAddStock => "strangers-add-stock",
+            Self::PoisonEntries => "poison-entries",
             Self::KillAfterSet => "kill-after-set",
             Self::StandStillPastLease => "stand-still-past-lease",
             Self::ReleasePastLease => "release-past-lease",
@@ -122,6 +131,9 @@ impl TargetedFault {
                  of its own then"
             }
             Self::AddStock => "stock is added after every replica has seen that nothing is left",
+            Self::ClosedSales => "buyers ask for a sale that is over, and for one that is to come",
+            Self::StrangersAddStock => "callers that are no admins ask to add stock",
+            Self::PoisonEntries => "entries that no replica can read are put into the stream",
             Self::StandStillPastLease => {
                 "a replica stands still past its lease while it holds the lock, then gives it back"
             }
@@ -167,8 +179,10 @@ impl TargetedFault {
             }
             Self::KillAfterSet => own_redis.and(FaultRequirements::link(Link::Redis)),
             Self::FlushAtCommit => own_redis.and(FaultRequirements::link(Link::Database)),
-            Self::ForceUnlock => own_redis,
-            Self::AddStock => FaultRequirements::default(),
+            Self::ForceUnlock | Self::PoisonEntries => own_redis,
+            Self::AddStock | Self::ClosedSales | Self::StrangersAddStock => {
+                FaultRequirements::default()
+            }
             Self::FailOverAndFollow => FaultRequirements { follower: true, ..own_redis }
                 .and(FaultRequirements::link(Link::Redis)),
         }
@@ -190,6 +204,9 @@ impl TargetedFault {
                 Ok(format!("{seen}; {}", follow_the_successor(context).await?))
             }
             Self::AddStock => stock::add(context).await,
+            Self::ClosedSales => callers::ask_outside_of_window(context).await,
+            Self::StrangersAddStock => callers::add_stock_as_strangers(context).await,
+            Self::PoisonEntries => poison::add_entries(context).await,
             Self::KillAfterSet => kill_after_set::kill(context).await,
             Self::StandStillPastLease => late_holder::stand_still(context).await,
             Self::ReleasePastLease => late_holder::release_late(context).await,

@@ -2,6 +2,7 @@ use std::collections::BTreeMap;
 
 use loadtest_judge::proof::{Proof, ProofRequest};
 use loadtest_judge::setting::{Guards, Scope};
+use loadtest_judge::verdict::Rule;
 use loadtest_lab::cell::CellReport;
 use loadtest_lab::cell_axes::CellAxes;
 use loadtest_lab::cell_spec::CellSpec;
@@ -71,10 +72,15 @@ fn curved() -> Figures {
     Figures { curves: Outcome::ALL.map(|outcome| (outcome, curve.clone())).into(), ..figures() }
 }
 
-/// A cell in which every rule was broken, with as many proofs as the judge keeps.
+/// A cell in which every rule of a matrix was broken, with as many proofs as the judge keeps.
 pub(crate) fn full(axes: CellAxes) -> CellReport {
     let mut verdict = verdict_of(310, 55);
     for finding in &mut verdict.findings {
+        // An injected bug alone has the fault that shows it.
+        if finding.rule == Rule::SoldWithinWindow {
+            finding.held = None;
+            continue;
+        }
         finding.held = Some(false);
         let requests = (0..8).map(asked).collect();
         finding.proofs = vec![Proof { why: "user 7 holds 3 orders".to_owned(), requests }; 10];

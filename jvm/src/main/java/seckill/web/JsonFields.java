@@ -3,7 +3,6 @@ package seckill.web;
 import java.lang.annotation.Retention;
 import java.lang.annotation.RetentionPolicy;
 import java.lang.reflect.RecordComponent;
-import java.nio.charset.StandardCharsets;
 import java.time.DateTimeException;
 import java.time.OffsetDateTime;
 import java.util.Arrays;
@@ -12,6 +11,7 @@ import java.util.Locale;
 import java.util.Map;
 import java.util.regex.Pattern;
 import java.util.stream.Collectors;
+import java.util.stream.IntStream;
 
 import tools.jackson.core.JacksonException;
 import tools.jackson.core.JsonParser;
@@ -31,6 +31,7 @@ final class JsonFields {
     private static final Pattern RFC_3339 = Pattern.compile(
             "\\d{4}-\\d\\d-\\d\\dT\\d\\d:\\d\\d:\\d\\d(\\.\\d+)?(Z|[+-]\\d\\d:\\d\\d)");
     private static final int MAX_NAME_CHARS = 64;
+    private static final String ASCII_WHITESPACE = " \t\n\f\r";
 
     /** On a component that may be absent or null. */
     @Retention(RetentionPolicy.RUNTIME)
@@ -62,8 +63,11 @@ final class JsonFields {
     }
 
     private static ObjectNode read(byte[] text, Map<String, RecordComponent> known) {
-        if (!new String(text, StandardCharsets.UTF_8).strip().startsWith("{")) {
+        if (!startsLikeAnObject(text)) {
             throw invalid("body", "must be a JSON object");
+        }
+        if (looksLikeUtf16Or32(text)) {
+            throw invalid("body", "is not valid JSON");
         }
         ObjectNode object = JSON.createObjectNode();
         try (JsonParser parser = JSON.createParser(text)) {
@@ -85,6 +89,19 @@ final class JsonFields {
             // Below.
         }
         throw invalid("body", "is not valid JSON");
+    }
+
+    private static boolean startsLikeAnObject(byte[] text) {
+        int at = 0;
+        while (at < text.length && ASCII_WHITESPACE.indexOf(text[at]) >= 0) {
+            at++;
+        }
+        return at < text.length && text[at] == '{';
+    }
+
+    /** By which bytes Jackson guesses another encoding; bodies are in UTF-8. */
+    private static boolean looksLikeUtf16Or32(byte[] text) {
+        return IntStream.range(0, Math.min(4, text.length)).anyMatch(at -> text[at] == 0);
     }
 
     private static Problem unknown(String name, Map<String, RecordComponent> known) {
