@@ -8,13 +8,15 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use seckill::domain::Role;
+use serde_json::json;
 use sqlx::{Connection, Executor, MySqlConnection};
 use testbed::{Database, ShardedDatabase};
 use tokio::task::block_in_place;
 use tokio::time::sleep;
 
-use crate::crowd::{Books, Crowd, Fate, buy_at};
-use crate::support::{Place, Service, make_admins, servers};
+use crate::crowd::{Books, Crowd, Fate, buy_at, buy_with_key};
+use crate::support::{Place, Service, eventually, make_admins, servers, token};
 
 /// The name of the database.
 const SHOP: &str = "shop";
@@ -83,12 +85,21 @@ async fn count(server: &Database, sql: &'static str) -> i64 {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_voucher_has_its_orders_and_its_stock_on_one_shard() {
     let sale = Sale::start("single", 3).await;
+    let url = &sale.service.url;
     for voucher in &sale.vouchers {
-        for user in 2..=4 {
+        let first = buy_with_key(url, voucher, 2, voucher).await.fate();
+        let Fate::Bought(order) = first else { panic!("{first:?}") };
+        assert_eq!(buy_with_key(url, voucher, 2, voucher).await.fate(), first, "a repeat");
+        for user in 3..=4 {
             sale.service.buy(voucher, user).await.expect(201);
         }
         assert_eq!(sale.service.buy(voucher, 2).await.problem(409), "already_ordered");
         assert_eq!(sale.service.buy(voucher, 5).await.problem(409), "sold_out");
+        let path = format!("/api/orders/{order}/cancel");
+        sale.service.post(&path, &token(2, Role::Buyer), json!({})).await.expect(200);
+        // The answer "sold out" is remembered for a second at most.
+        let bought = async || sale.service.buy(voucher, 5).await.status == 201;
+        eventually("the returned unit is sold", bought).await;
         assert_eq!(sale.service.audit(voucher).await["consistent"], true);
     }
     for (remainder, shard) in sale.group.shards().iter().enumerate() {
@@ -96,7 +107,7 @@ async fn a_voucher_has_its_orders_and_its_stock_on_one_shard() {
         let odd = count(shard, "SELECT CAST(SUM(voucher_id % 2) AS SIGNED) FROM orders").await;
         let units = count(shard, "SELECT CAST(SUM(units) AS SIGNED) FROM stock_grants").await;
         let left = count(shard, "SELECT CAST(SUM(stock) AS SIGNED) FROM voucher_stock").await;
-        let expected = (3, 3 * i64::try_from(remainder).expect("0 or 1"), 3, 0);
+        let expected = (4, 4 * i64::try_from(remainder).expect("0 or 1"), 3, 0);
         assert_eq!((orders, odd, units, left), expected, "shard {remainder}");
     }
     sale.service.stop().await;
