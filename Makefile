@@ -31,7 +31,7 @@ export RUST_TEST_THREADS ?= 4
 failpoints := seckill/failpoints,seckill/otlp
 
 .PHONY: help demo compare learn topologies soak demo-soak inject-bugs plants kill-rounds \
-  failover-rounds \
+  failover-rounds shard-rounds \
   up ready ready-demo \
   board-test board-figures accessibility demo-programs test \
   test-quick test-times test-mysql test-valkey interop interop-short peers clients clients-test \
@@ -98,6 +98,11 @@ FAILOVER_ROUNDS ?= 200
 failover-rounds: install-servers dev-binaries ## Lose the primary of a database, 200 times
 	FAILOVER_ROUNDS=$(FAILOVER_ROUNDS) cargo test --locked -p seckill --test service \
 	  database_failover:: -- --nocapture --test-threads 1
+
+SHARD_ROUNDS ?= 100
+shard-rounds: install-all dev-binaries ## Lose shards of a database and their front, 100 times
+	SHARD_ROUNDS=$(SHARD_ROUNDS) cargo test --locked -p seckill --test service shards:: \
+	  -- --nocapture --test-threads 1
 
 up: ready ## Start a private cluster, print the addresses of page and race board; Ctrl-C ends it
 	target/demo/loadtest up --board $(ARGS)
@@ -326,7 +331,7 @@ install-servers: ## Install what is missing of the servers for the tests (NO_INS
 install-demo-servers:
 	@deploy/install-servers.sh --for-demo
 
-install-all: ## The same, and what only tests need: Chromium, Galera, sysbench
+install-all: ## The same, and what only tests need: Chromium, Galera, Spider, sysbench
 	@deploy/install-servers.sh --for-tests
 
 clean-report: ## Remove target/report/

@@ -5,7 +5,7 @@
 # With --for-demo it installs Redis, MariaDB and HAProxy alone: the demo starts no others.
 # With --for-bench it also installs sysbench.
 # With --for-tests it also installs sysbench, Chromium with its driver, Galera for MariaDB,
-# etcdctl, and Python's venv for the generator of requests.
+# etcdctl, Python's venv for the generator of requests, and the file of MariaDB's engine Spider.
 # With --for-interop it also installs a Java compiler and Maven, and Python's venv for the clients
 # of other languages, whose Go and Node come by clients/prepare.sh.
 # With --check, before the others, it says what is missing, fails if that cannot be installed, and
@@ -40,6 +40,30 @@ have_galera() {
     return 1
 }
 
+have_spider() {
+    for folder in /usr/local/lib/mysql/plugin /usr/lib/mysql/plugin /usr/lib64/mysql/plugin; do
+        [ ! -f "$folder/ha_spider.so" ] || return 0
+    done
+    return 1
+}
+
+# The package mariadb-plugin-spider brings a server with its service, so only its file is taken. It
+# fits servers of the same series.
+install_spider() {
+    folder=$(mktemp -d)
+    (cd "$folder" && apt-get -qq -o APT::Sandbox::User=root download "$spider" &&
+        dpkg-deb -x "$spider"_*.deb .) ||
+        { rm -rf "$folder" && return 1; }
+    as_root install -D -m 644 "$folder/usr/lib/mysql/plugin/ha_spider.so" \
+        /usr/local/lib/mysql/plugin/ha_spider.so
+    rm -rf "$folder"
+}
+
+need_spider() {
+    spider=mariadb-plugin-spider
+    missing="${missing:+$missing, }MariaDB's engine Spider"
+}
+
 # Debian's python3 has venv, and not the pip that it installs.
 have_venv() {
     python3 -c 'import ensurepip, venv' 2>/dev/null
@@ -49,9 +73,10 @@ have_jar() {
     [ -f "/usr/local/share/java/$1.jar" ] || [ -f "/usr/share/java/$1.jar" ]
 }
 
-# Sets `missing` (to print) and `packages` (for apt); both are empty when every server is here.
+# Sets `missing` (to print), `packages` (for apt) and `spider` (the package with its file); all are
+# empty when every server is here.
 look() {
-    missing= packages=
+    missing= packages= spider=
     # The package redis-server brings a service. Its program is also in redis-tools, under the
     # name redis-check-rdb.
     have redis-server || have redis-check-rdb || need "a Redis server" "redis-tools"
@@ -74,6 +99,7 @@ look() {
     [ "$also" != --for-tests ] || have chromedriver ||
         need "Chromium and its driver" "chromium chromium-driver"
     [ "$also" != --for-tests ] || have_galera || need "Galera" "galera-4"
+    [ "$also" != --for-tests ] || have_spider || need_spider
     [ "$also" != --for-tests ] || have etcdctl || need "etcdctl" "etcd-client"
     [ "$also" != --for-tests ] || have_venv || need "Python's venv" "python3-venv"
     case $also in
@@ -130,28 +156,34 @@ print_sizes() {
         sed -nE '/newly installed|^Need to get|^After this/s/^/  apt: /p'
 }
 
+install_missing_packages() {
+    forbid_service_starts
+    echo "Installing with apt: $packages"
+    haproxy_is_new=1 etcd_is_new=1
+    have haproxy && haproxy_is_new=
+    have etcd && etcd_is_new=
+    # shellcheck disable=SC2086  # a list of words
+    apt-cache show $packages >/dev/null 2>&1 || apt_get -qq update
+    print_sizes
+    install_packages -qy || { apt_get -qq update && install_packages -qy; } ||
+        die "apt could not install: $packages"
+    # The services must not start with the machine either.
+    [ -z "$haproxy_is_new" ] || as_root update-rc.d haproxy disable >/dev/null 2>&1 || true
+    [ -z "$etcd_is_new" ] || as_root update-rc.d etcd disable >/dev/null 2>&1 || true
+}
+
 look
-[ -n "$packages" ] || exit 0
-lacking="missing: $missing"
-[ -z "${NO_INSTALL:-}" ] || die "$lacking; NO_INSTALL is set, so install by hand: $packages"
-have apt-get || die "$lacking; there is no apt, so install by hand what Debian calls: $packages"
-[ "$(id -u)" = 0 ] || have sudo || die "$lacking; as root, install: $packages"
-as_root true || die "$lacking; as root, install: $packages"
+[ -n "$missing" ] || exit 0
+lacking="missing: $missing" by_hand="${packages:+$packages }$spider"
+[ -z "${NO_INSTALL:-}" ] || die "$lacking; NO_INSTALL is set, so install by hand: $by_hand"
+have apt-get || die "$lacking; there is no apt, so install by hand what Debian calls: $by_hand"
+[ "$(id -u)" = 0 ] || have sudo || die "$lacking; as root, install: $by_hand"
+as_root true || die "$lacking; as root, install: $by_hand"
 
 [ -z "$only_check" ] || { echo "$lacking; installed now, with apt" && exit 0; }
 
-forbid_service_starts
-echo "Installing with apt: $packages"
-haproxy_is_new=1 etcd_is_new=1
-have haproxy && haproxy_is_new=
-have etcd && etcd_is_new=
-# shellcheck disable=SC2086  # a list of words
-apt-cache show $packages >/dev/null 2>&1 || apt_get -qq update
-print_sizes
-install_packages -qy || { apt_get -qq update && install_packages -qy; } ||
-    die "apt could not install: $packages"
-# The services must not start with the machine either.
-[ -z "$haproxy_is_new" ] || as_root update-rc.d haproxy disable >/dev/null 2>&1 || true
-[ -z "$etcd_is_new" ] || as_root update-rc.d etcd disable >/dev/null 2>&1 || true
+[ -z "$packages" ] || install_missing_packages
+[ -z "$spider" ] || install_spider || { apt_get -qq update && install_spider; } ||
+    die "apt could not download: $spider"
 look
 [ -z "$missing" ] || die "still missing after apt: $missing"

@@ -12,7 +12,7 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use crate::bed_state::{BedState, MARK, create_private_folder};
-use crate::database::{Database, Flavor, ReplicatedDatabase, Replication};
+use crate::database::{Database, Flavor, ReplicatedDatabase, Replication, ShardedDatabase};
 use crate::error::Result;
 use crate::etcd::{Etcd, EtcdOptions};
 use crate::etcd_cluster::EtcdCluster;
@@ -210,6 +210,14 @@ impl Bed {
     /// As [`Bed::database`].
     pub fn galera_pair(&self) -> Result<[Database; 2]> {
         Database::start_galera_pair(&self.inner)
+    }
+
+    /// Starts that many `MariaDB` servers, and one whose tables can lie on them (Spider).
+    ///
+    /// # Errors
+    /// As [`Bed::database`]; also if the Spider plugin is not installed.
+    pub fn sharded(&self, shards: usize) -> Result<ShardedDatabase> {
+        ShardedDatabase::start(&self.inner, shards)
     }
 
     /// Starts a `ZooKeeper` server that stands alone.

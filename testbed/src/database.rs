@@ -4,6 +4,7 @@ mod galera;
 mod replicated;
 mod replication;
 mod setup;
+mod sharded;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -18,6 +19,7 @@ use self::galera::{ALONE, Node};
 use self::replicated::Member;
 pub use self::replicated::{ReplicatedDatabase, Replication};
 use self::setup::{Files, Server, init_sql, option, render};
+pub use self::sharded::ShardedDatabase;
 use crate::bed_state::{BedState, create_private_folder, write_private};
 use crate::error::{Error, Result, UnknownFlavor};
 use crate::mysql_wire::{Login, MySqlConnection};
@@ -64,6 +66,8 @@ struct Extras {
     has_log: bool,
     /// It is one of a primary and its replicas.
     member: Option<Member>,
+    /// More lines of its option file.
+    settings: String,
 }
 
 impl Database {
@@ -113,6 +117,7 @@ impl Database {
                 config += &replication::render(&files, address);
             }
             config += &extras.member.as_ref().map(Member::render).unwrap_or_default();
+            config += &extras.settings;
             write_private(&files.config, &config)?;
             let version = Arc::<OnceLock<String>>::default();
             let process_spec = ProcessSpec {

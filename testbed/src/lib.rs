@@ -84,7 +84,7 @@ mod zookeeper_introducer;
 mod zookeeper_wire;
 
 pub use bed::{Bed, Builder, LogsOnPanic};
-pub use database::{Database, Flavor, ReplicatedDatabase, Replication};
+pub use database::{Database, Flavor, ReplicatedDatabase, Replication, ShardedDatabase};
 pub use ensemble::{Ensemble, EnsembleMember};
 pub use error::{Error, Result, UnknownFlavor};
 pub use etcd::{Etcd, EtcdOptions};

@@ -21,8 +21,14 @@ const SYSTEM_FOLDERS: [&str; 5] =
 const SYSTEM_JAR_FOLDERS: [&str; 2] = ["/usr/local/share/java", "/usr/share/java"];
 
 /// Where a library is that a server loads.
-const SYSTEM_LIBRARY_FOLDERS: [&str; 3] =
-    ["/usr/local/lib/galera", "/usr/lib/galera", "/usr/lib64/galera-4"];
+const SYSTEM_LIBRARY_FOLDERS: [&str; 6] = [
+    "/usr/local/lib/galera",
+    "/usr/lib/galera",
+    "/usr/lib64/galera-4",
+    "/usr/local/lib/mysql/plugin",
+    "/usr/lib/mysql/plugin",
+    "/usr/lib64/mysql/plugin",
+];
 
 /// The folders in which programs are looked for, in this order.
 #[derive(Debug)]

@@ -46,6 +46,7 @@ mod rights;
 mod security;
 mod sentinel;
 mod several_vouchers;
+mod shards;
 mod stock_buckets;
 mod stuck;
 mod support;
