@@ -62,7 +62,7 @@ fn a_statement_and_a_plain_command_have_their_lines() {
     let (path, text) = place(sampler.shown(&commit));
     assert_eq!(
         (path.as_str(), text.as_str()),
-        ("src/store/session.rs", "self.commit_by(\"COMMIT\").await")
+        ("src/store/session.rs", "statements.push(\"COMMIT\".to_owned());")
     );
     let set = command(CommandOrigin::RedisClient, &["SET", "lock:voucher:1", "a", "NX", "PX", "9"]);
     assert_eq!(place(sampler.shown(&set)).0, "distlock/src/redis/set_nx.rs");
