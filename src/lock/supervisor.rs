@@ -13,7 +13,8 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use crate::store::{ConnectionIdentity, StoreError, Transaction};
+use crate::sale::transaction_of;
+use crate::store::{StoreError, Transaction};
 
 /// The longest single sleep: a process that is frozen while it sleeps notices the time this late.
 const MAX_SLEEP: Duration = Duration::from_millis(25);
@@ -45,11 +46,7 @@ impl LockSupervisor {
         let since = Instant::now();
         let transaction = match guard.take_transaction() {
             Some(lent) => {
-                let (id, server) = (lent.connection_id(), lent.server_identity().to_owned());
-                let (connection, is_on_galera) =
-                    (ConnectionIdentity { id, server }, lent.is_on_galera());
-                let lent = lent.into_connection();
-                let transaction = Transaction::from_lent(lent, connection, is_on_galera);
+                let transaction = transaction_of(lent);
                 Some(TransactionKeepAlive::new(transaction, lease).await?)
             }
             None => None,

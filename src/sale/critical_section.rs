@@ -10,6 +10,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use distlock::mysql::LockTransaction;
 use distlock::{Guard, HoldKind, LockKind, LockName, Locks, LostSignal};
 use tokio::time::sleep;
 use tracing::Instrument;
@@ -208,10 +209,7 @@ impl CriticalSection {
     ) -> Result<(Transaction, Guard), AttemptError> {
         let mut guard = self.lock(attempt).await?;
         let lent = guard.take_transaction().ok_or(Refusal::Defect)?;
-        let (id, server) = (lent.connection_id(), lent.server_identity().to_owned());
-        let connection = ConnectionIdentity { id, server };
-        let is_on_galera = lent.is_on_galera();
-        Ok((Transaction::from_lent(lent.into_connection(), connection, is_on_galera), guard))
+        Ok((transaction_of(lent), guard))
     }
 
     /// The signal that the purchase checks, unless it ignores losses.
@@ -297,6 +295,14 @@ impl CriticalSection {
         }
         StoreError::InsufficientStock.into()
     }
+}
+
+/// The transaction that a lock lends.
+pub fn transaction_of(lent: LockTransaction) -> Transaction {
+    let (id, server) = (lent.connection_id(), lent.server_identity().to_owned());
+    let is_on_galera = lent.is_on_galera();
+    let connection = ConnectionIdentity { id, server };
+    Transaction::from_lent(lent.into_connection(), connection, is_on_galera)
 }
 
 /// Refuses if the lock is lost; called before each statement.

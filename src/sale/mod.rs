@@ -50,6 +50,7 @@ use crate::store::{Health, OrderIds, Orders, Vouchers};
 use batch_writer::BatchWriter;
 pub use config::{BatchLimits, Guards, LockOrder, OnLost, PurchaseMode, SaleConfig, Scope, Writer};
 use critical_section::CriticalSection;
+pub use critical_section::transaction_of;
 pub use hold_times::{FenceReport, HoldReport, LockHoldTimes};
 pub use housekeeping::Housekeeping;
 use in_flight_requests::InFlightRequests;

@@ -64,7 +64,8 @@ impl Orders {
         Ok(true)
     }
 
-    /// Deletes a charge and its key, if the provider does not have the order's money.
+    /// Deletes a charge and its key, if the provider does not have the order's money. The charge is
+    /// last: housekeeping resumes one that is left.
     pub async fn delete_charge(&self, order: OrderId) -> Result<(), StoreError> {
         let mut session = Session::open(&self.pool).await?;
         for forget in [
