@@ -31,7 +31,7 @@ start_cluster() {
     shift
     "$programs/loadtest" up "$@" --port "$(free_port)" >"$out/cluster.txt" 2>&1 &
     cluster=$!
-    trap 'kill -INT "$cluster" 2>/dev/null; wait "$cluster" || true' EXIT
+    trap 'kill -INT "$cluster" 2>/dev/null || true; wait "$cluster" || true' EXIT
     for _ in $(seq "$((start_limit_s * 10))"); do
         ! grep -qs -e "$ready" "$out/cluster.txt" || return 0
         kill -0 "$cluster" 2>/dev/null || { cat "$out/cluster.txt" >&2 && die "no cluster"; }
