@@ -14,38 +14,23 @@ programs=${PROGRAMS:-target/debug}
 settings=$PWD/tests/accessibility
 axe=$PWD/target/axe
 out=$PWD/target/accessibility
-start_limit_s=120
-
-die() {
-    echo "accessibility: $*" >&2
-    exit 2
-}
+script=accessibility
+# shellcheck source=tests/own_cluster.sh
+. tests/own_cluster.sh
 
 install_axe() {
-    ! cmp -s "$settings/package-lock.json" "$axe/installed.json" || return 0
+    has_changed "$settings/package-lock.json" "$axe" || return 0
     mkdir -p "$axe"
     cp "$settings/package.json" "$settings/package-lock.json" "$axe/"
     (cd "$axe" && npm ci --silent --no-audit --no-fund) || die "npm could not install axe-core"
-    cp "$settings/package-lock.json" "$axe/installed.json"
-}
-
-free_port() {
-    python3 -c 'import socket; print(socket.create_server(("127.0.0.1", 0)).getsockname()[1])'
+    note_installed "$settings/package-lock.json" "$axe"
 }
 
 # The cluster prints the addresses of the page and of the race board.
-start_cluster() {
-    "$programs/loadtest" up --board --replicas 1 --port "$(free_port)" >"$out/cluster.txt" 2>&1 &
-    cluster=$!
-    trap 'kill -INT "$cluster" 2>/dev/null; wait "$cluster" || true' EXIT
-    for _ in $(seq "$((start_limit_s * 10))"); do
-        ! grep -qs 'race board' "$out/cluster.txt" || break
-        kill -0 "$cluster" 2>/dev/null || { cat "$out/cluster.txt" >&2 && die "no cluster"; }
-        sleep 0.1
-    done
+read_addresses() {
     page=$(sed -nE 's/^ +page +(http.*)/\1/p' "$out/cluster.txt")
     board=$(sed -nE 's/^ *race board +(http.*)/\1/p' "$out/cluster.txt")
-    [ -n "$page" ] && [ -n "$board" ] || die "no cluster within $start_limit_s s"
+    [ -n "$page" ] && [ -n "$board" ] || die "the cluster printed no address"
 }
 
 # The verdicts do not matter here, only that there is a page with them.
@@ -65,6 +50,7 @@ install_axe
 rm -rf "$out"
 mkdir -p "$out/report" "$out/learn"
 write_reports
-start_cluster
+start_cluster 'race board' --board --replicas 1
+read_addresses
 AXE="$axe/node_modules/axe-core/axe.min.js" node "$settings/check.mjs" "page=$page" \
     "board=$board" "report=file://$out/report/index.html" "learn=file://$out/learn/index.html"

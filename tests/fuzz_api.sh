@@ -22,38 +22,22 @@ bounds=${BOUNDS-$ways}
 settings=$PWD/tests/fuzz_api
 venv=$PWD/target/schemathesis
 out=$PWD/target/fuzz-api
-start_limit_s=120
-
-die() {
-    echo "fuzz-api: $*" >&2
-    exit 2
-}
+script=fuzz-api
+# shellcheck source=tests/own_cluster.sh
+. tests/own_cluster.sh
 
 install_generator() {
-    ! cmp -s "$settings/requirements.txt" "$venv/installed.txt" || return 0
+    has_changed "$settings/requirements.txt" "$venv" || return 0
     rm -rf "$venv"
     python3 -m venv "$venv" >/dev/null ||
         die "python3 or its venv is missing; apt-get install python3-venv brings both"
     "$venv/bin/pip" install --quiet --disable-pip-version-check --no-deps \
         --requirement "$settings/requirements.txt" || die "pip could not install the generator"
-    cp "$settings/requirements.txt" "$venv/installed.txt"
-}
-
-free_port() {
-    python3 -c 'import socket; print(socket.create_server(("127.0.0.1", 0)).getsockname()[1])'
+    note_installed "$settings/requirements.txt" "$venv"
 }
 
 # The cluster prints its addresses as lines to paste, and where the tokens of its users are.
-start_cluster() {
-    "$programs/loadtest" up --replicas 2 --port "$(free_port)" >"$out/cluster.txt" 2>&1 &
-    cluster=$!
-    trap 'kill -INT "$cluster" 2>/dev/null; wait "$cluster" || true' EXIT
-    for _ in $(seq "$((start_limit_s * 10))"); do
-        ! grep -qs -e ' --tokens ' "$out/cluster.txt" || break
-        kill -0 "$cluster" 2>/dev/null || { cat "$out/cluster.txt" >&2 && die "no cluster"; }
-        sleep 0.1
-    done
-    grep -qs -e ' --tokens ' "$out/cluster.txt" || die "no cluster within $start_limit_s s"
+read_addresses() {
     eval "$(grep -E '^export (BASE|R1|ADMIN)=' "$out/cluster.txt")"
     buyers=$(sed -nE "s/.*--tokens '?([^' ]+).*/\1/p" "$out/cluster.txt")
 }
@@ -90,7 +74,8 @@ print_figures() {
 rm -rf "$out"
 mkdir -p "$out"
 install_generator
-start_cluster
+start_cluster ' --tokens ' --replicas 2
+read_addresses
 failed=0
 # The first buyer's token is the one that logging out ends.
 line=1

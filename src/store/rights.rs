@@ -363,6 +363,7 @@ mod tests {
         let shipped = include_str!("../../deploy/redis-inspector.acl");
         let rules = shipped.lines().filter(|line| !line.starts_with('#'));
         let shipped = rules.flat_map(str::split_whitespace).filter_map(|it| it.strip_prefix('+'));
+        let shipped = shipped.map(|it| it.split('|').next().unwrap_or(it));
         // Those that it sends itself, and by which its scripts wake a waiter.
         let sent = "ping info scan eval evalsha pttl zrange lrange publish";
         let mut used: BTreeSet<_> = sent.split(' ').map(str::to_owned).collect();

@@ -1,20 +1,23 @@
 //! Reads the locks of the kinds in Redis, and frees them by force.
 //!
-//! A lock is read by one pipeline, as is a page of locks. The server may carry out other commands
-//! in between: a key that was deleted meanwhile is free. What a node of a cluster redirects is read
-//! again by commands that follow redirections.
+//! A lock of one key is read in one step. Those of several keys are read by a pipeline, and the
+//! server may carry out other commands in between: a key that was deleted meanwhile is free. What a
+//! node of a cluster redirects is read again by commands that follow redirections.
+//!
+//! A page is read by several pipelines at once, so that the server works on the next ones while the
+//! answer to one is understood. Meanwhile the names of the next page are asked for.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures_util::future::try_join_all;
+use futures_util::future::{try_join, try_join_all};
 use redis::{RedisError, RedisResult, Value};
 use uuid::Uuid;
 
 use super::holds::HoldScripts;
 use super::inspect::ANY_OWNER;
-use super::key_form::{KeyForm, LockReading, members};
+use super::key_form::{KeyForm, LockReading, MAX_KEYS_OF_CALL, members};
 use super::scan::ScanPosition;
 use super::script::LuaScript;
 use super::signal::WAKE_ONE;
@@ -62,32 +65,59 @@ impl RedisInspector {
     /// Reads these locks, which that server has, or had.
     async fn read(
         &self,
+        connection: RedisConnection,
+        names: &[LockName],
+    ) -> RedisResult<Vec<LockSnapshot>> {
+        let parts = names.chunks(MAX_KEYS_OF_CALL);
+        let parts = try_join_all(parts.map(|names| self.read_part(connection.clone(), names)));
+        Ok(parts.await?.into_iter().flatten().collect())
+    }
+
+    /// Reads them by one pipeline.
+    async fn read_part(
+        &self,
         mut connection: RedisConnection,
         names: &[LockName],
     ) -> RedisResult<Vec<LockSnapshot>> {
-        if names.is_empty() {
-            return Ok(Vec::new());
+        let mut answers = self.ask(&mut connection, names, false).await?;
+        if answers.iter().any(is_unknown_script) {
+            answers = self.ask(&mut connection, names, true).await?;
         }
-        let at_once = self.form.locks_at_once(self.connection.is_cluster());
+        let mut answers = answers.into_iter();
+        let (mut locks, mut redirected) = (Vec::with_capacity(names.len()), Vec::new());
+        for names in names.chunks(self.locks_at_once()) {
+            let answers = answers.by_ref().take(self.form.answers());
+            match self.form.read(answers, names.len()) {
+                Ok(readings) => {
+                    let each = names.iter().zip(readings);
+                    locks.extend(each.map(|(name, reading)| self.snapshot(name, reading)));
+                }
+                Err(error) if must_be_sent_again(&error) => redirected.extend(names),
+                Err(error) => return Err(error),
+            }
+        }
+        locks.extend(try_join_all(redirected.into_iter().map(|it| self.read_alone(it))).await?);
+        Ok(locks)
+    }
+
+    /// The answers to the commands that read them. A script is sent as a whole, or as its digest.
+    async fn ask(
+        &self,
+        connection: &mut RedisConnection,
+        names: &[LockName],
+        sends_script: bool,
+    ) -> RedisResult<Vec<RedisResult<Value>>> {
         let mut pipeline = redis::pipe();
-        for (at, names) in names.chunks(at_once).enumerate() {
-            for command in self.form.commands(names, at == 0) {
+        for (at, names) in names.chunks(self.locks_at_once()).enumerate() {
+            for command in self.form.commands(names, sends_script && at == 0) {
                 pipeline.add_command(command);
             }
         }
-        let answers: Vec<RedisResult<Value>> =
-            pipeline.ignore_errors().query_async(&mut connection).await?;
-        let each = answers.chunks(self.form.answers()).zip(names.chunks(at_once));
-        let each = each.flat_map(|(answers, names)| {
-            self.form.split(answers, names.len()).into_iter().zip(names)
-        });
-        try_join_all(each.map(async |(answers, name)| {
-            if answers.iter().filter_map(|answer| answer.as_ref().err()).any(must_be_sent_again) {
-                return self.read_alone(name).await;
-            }
-            self.snapshot(name, &answers)
-        }))
-        .await
+        pipeline.ignore_errors().query_async(connection).await
+    }
+
+    fn locks_at_once(&self) -> usize {
+        self.form.locks_at_once(self.connection.is_cluster())
     }
 
     /// Reads a lock by one command after the other, wherever its keys are.
@@ -96,27 +126,13 @@ impl RedisInspector {
         for command in self.form.commands(std::slice::from_ref(name), true) {
             answers.push(command.query_async(&mut self.connection.clone()).await);
         }
-        let answers = self.form.split(&answers, 1);
-        self.snapshot(name, answers.first().map(Vec::as_slice).unwrap_or_default())
+        let reading = self.form.read(answers.into_iter(), 1)?.pop().flatten();
+        Ok(self.snapshot(name, reading))
     }
 
-    fn snapshot(
-        &self,
-        name: &LockName,
-        answers: &[RedisResult<Value>],
-    ) -> RedisResult<LockSnapshot> {
-        let mut values = Vec::with_capacity(answers.len());
-        let mut has_wrong_type = false;
-        for answer in answers {
-            match answer {
-                Ok(value) => values.push(value.clone()),
-                Err(error) if error.code() == Some("WRONGTYPE") => has_wrong_type = true,
-                Err(error) => return Err(error.clone()),
-            }
-        }
-        let reading = if has_wrong_type { None } else { self.form.read(&values) };
+    fn snapshot(&self, name: &LockName, reading: Option<LockReading>) -> LockSnapshot {
         let reading = reading.unwrap_or_else(|| damaged("the key is no lock of this kind"));
-        Ok(self.with(name.to_string(), reading))
+        self.with(name.as_str().to_owned(), reading)
     }
 
     fn with(&self, name: String, reading: LockReading) -> LockSnapshot {
@@ -129,7 +145,7 @@ impl RedisInspector {
     fn names(&self, prefix: &str, keys: Vec<Vec<u8>>) -> (Vec<LockName>, Vec<LockSnapshot>) {
         let (mut names, mut locks) = (Vec::new(), Vec::new());
         for key in keys {
-            let text = String::from_utf8_lossy(&key).into_owned();
+            let text = String::from_utf8_lossy(&key);
             let Some(name) = self.form.name(&text) else { continue };
             if !name.starts_with(prefix) {
                 continue;
@@ -185,6 +201,10 @@ fn must_be_sent_again(error: &RedisError) -> bool {
     error.code().is_some_and(|code| codes.contains(&code))
 }
 
+fn is_unknown_script(answer: &RedisResult<Value>) -> bool {
+    answer.as_ref().is_err_and(|error| error.code() == Some("NOSCRIPT"))
+}
+
 #[async_trait]
 impl LockInspector for RedisInspector {
     async fn inspect(&self, name: &LockName) -> Result<LockSnapshot, LockError> {
@@ -208,7 +228,9 @@ impl LockInspector for RedisInspector {
             return Ok(LockPage { locks: Vec::new(), next: None });
         };
         let (names, mut locks) = self.names(prefix, keys);
-        let found = self.read(server, &names).await.map_err(|error| self.form.failure(error))?;
+        let next = position.prefetch(pattern.as_bytes(), limit);
+        let found = try_join(self.read(server, &names), next).await;
+        let (found, ()) = found.map_err(|error| self.form.failure(error))?;
         locks.extend(found.into_iter().filter(|lock| lock.state != LockState::Free));
         let next = (!position.is_over()).then(|| ListCursor(CursorPosition::Scan(position)));
         Ok(LockPage { locks, next })

@@ -6,7 +6,7 @@
 
 use std::collections::HashSet;
 use std::sync::LazyLock;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use redis::{Cmd, FromRedisValue, RedisError, RedisResult, Value, from_redis_value};
 
@@ -14,14 +14,16 @@ use super::keys::own_key;
 use super::one_key::NO_EXPIRY;
 use super::scan::escape_glob;
 use super::script::LuaScript;
+use super::stored_key::{StoredKey, stored_keys};
 use crate::inspector::MAX_WAITERS;
 use crate::{LockError, LockHolder, LockName, LockState, LockWaiters, RemainingLease};
 
 /// Reads locks of one key each.
 static INSPECT_KEYS: LazyLock<LuaScript> =
     LazyLock::new(|| LuaScript::new(include_str!("../../lua/inspect_keys.lua")));
-/// The most locks of one call of that script, which holds up the server for about a millisecond.
-const MAX_KEYS_OF_CALL: usize = 100;
+/// The most locks of one call of that script, which holds up the server for less than a
+/// millisecond.
+pub(crate) const MAX_KEYS_OF_CALL: usize = 100;
 
 /// The most holds of one snapshot.
 const MAX_HOLDS: usize = 1000;
@@ -115,7 +117,7 @@ impl KeyForm {
     /// The commands that read these locks, at most [`KeyForm::locks_at_once`]. A script is sent as
     /// a whole, or as the digest of one that the server has just executed.
     pub(crate) fn commands(self, names: &[LockName], sends_script: bool) -> Vec<Cmd> {
-        let keys = names.iter().flat_map(|name| self.keys(name)).collect::<Vec<_>>();
+        let keys = || names.iter().flat_map(|name| self.keys(name)).collect::<Vec<_>>();
         // One more than is shown, to see whether there are more.
         let last = |key: &str, most: usize| {
             let mut range = redis::cmd("ZRANGE");
@@ -128,11 +130,12 @@ impl KeyForm {
                 vec![INSPECT_KEYS.command(sends_script, &keys, MAX_OWNER_BYTES)]
             }
             Self::Fair => {
+                let keys = keys();
                 let queue = redis::cmd("LRANGE").arg(&keys[1]).arg(0).arg(MAX_WAITERS).to_owned();
                 let sets = [last(&keys[0], MAX_HOLDS), last(&keys[2], MAX_LIVE_WAITERS)];
                 sets.into_iter().flatten().chain([queue]).collect()
             }
-            Self::ReadWrite => keys.iter().flat_map(|key| last(key, MAX_HOLDS)).collect(),
+            Self::ReadWrite => keys().iter().flat_map(|key| last(key, MAX_HOLDS)).collect(),
         }
     }
 
@@ -141,22 +144,6 @@ impl KeyForm {
         match self {
             Self::Owner | Self::Deadline | Self::Hash => INSPECT_KEYS.failure(error),
             Self::Fair | Self::ReadWrite => error.into(),
-        }
-    }
-
-    /// The answers that belong to each of these locks, of those to one set of commands.
-    pub(crate) fn split(
-        self,
-        answers: &[RedisResult<Value>],
-        locks: usize,
-    ) -> Vec<Vec<RedisResult<Value>>> {
-        match (self, answers) {
-            (Self::Owner | Self::Deadline | Self::Hash, [Ok(Value::Array(each))])
-                if each.len() == locks =>
-            {
-                each.iter().map(|answer| vec![Ok(answer.clone())]).collect()
-            }
-            _ => vec![answers.to_vec(); locks],
         }
     }
 
@@ -169,16 +156,34 @@ impl KeyForm {
         }
     }
 
-    /// The state of the lock by the answers; `None` if the name stores something else.
-    pub(crate) fn read(self, answers: &[Value]) -> Option<LockReading> {
-        match self {
-            Self::Owner | Self::Deadline | Self::Hash => {
-                let state = stored_key(&answers[0])?.state(self);
-                Some(LockReading { state, ..LockReading::default() })
+    /// Each of these locks by the answers to one set of commands; `None` if the name stores
+    /// something else.
+    pub(crate) fn read(
+        self,
+        answers: impl Iterator<Item = RedisResult<Value>>,
+        locks: usize,
+    ) -> RedisResult<Vec<Option<LockReading>>> {
+        let (mut values, mut has_wrong_type) = (Vec::with_capacity(self.answers()), false);
+        for answer in answers {
+            match answer {
+                Ok(value) => values.push(value),
+                Err(error) if error.code() == Some("WRONGTYPE") => has_wrong_type = true,
+                Err(error) => return Err(error),
             }
-            Self::Fair => fair(answers),
-            Self::ReadWrite => read_write(answers),
         }
+        let readings = match self {
+            _ if has_wrong_type => None,
+            Self::Owner | Self::Deadline | Self::Hash => {
+                let keys = values.pop().and_then(|answer| stored_keys(answer, locks));
+                let reading = |key: StoredKey| {
+                    Some(LockReading { state: key.state(self), ..LockReading::default() })
+                };
+                keys.map(|keys| keys.into_iter().map(reading).collect())
+            }
+            Self::Fair => Some(vec![fair(&values)]),
+            Self::ReadWrite => Some(vec![read_write(&values)]),
+        };
+        Ok(readings.unwrap_or_else(|| (0..locks).map(|_| None).collect()))
     }
 }
 
@@ -189,91 +194,8 @@ impl Default for LockReading {
     }
 }
 
-/// A key as its script reads it.
-struct StoredKey {
-    /// What the server calls its type.
-    kind: String,
-    left_ms: i64,
-    fields: u64,
-    bytes: u64,
-    /// The string, or the owner and the count of a hash; empty if it is none or too large.
-    content: Vec<Vec<u8>>,
-}
-
-fn stored_key(answer: &Value) -> Option<StoredKey> {
-    let Value::Array(parts) = answer else { return None };
-    let [kind, left_ms, fields, bytes, content @ ..] = &parts[..] else { return None };
-    Some(StoredKey {
-        kind: parsed(kind)?,
-        left_ms: parsed(left_ms)?,
-        fields: parsed(fields)?,
-        bytes: parsed(bytes)?,
-        content: content.iter().map(parsed).collect::<Option<_>>()?,
-    })
-}
-
-impl StoredKey {
-    fn state(&self, form: KeyForm) -> LockState {
-        if is_gone(self.left_ms) {
-            return LockState::Free;
-        }
-        let held = match (form, &self.content[..]) {
-            (KeyForm::Owner, [owner]) => self.holder(owner, None),
-            (KeyForm::Deadline, [value]) => {
-                return deadline(value).unwrap_or_else(|| self.damaged());
-            }
-            (KeyForm::Hash, [owner, count]) => {
-                let count = std::str::from_utf8(count).ok().and_then(|count| count.parse().ok());
-                count.and_then(|count| self.holder(owner, Some(count)))
-            }
-            _ => None,
-        };
-        held.map_or_else(|| self.damaged(), |holder| LockState::Held(vec![holder]))
-    }
-
-    /// `None` if the owner is not text: no program that takes these locks writes such a one.
-    fn holder(&self, owner: &[u8], holds: Option<u64>) -> Option<LockHolder> {
-        let owner = std::str::from_utf8(owner).ok()?.to_owned();
-        Some(LockHolder { holds, ..LockHolder::of_owner(owner, lease(self.left_ms)) })
-    }
-
-    fn damaged(&self) -> LockState {
-        let Self { kind, fields, bytes, .. } = self;
-        let what = match kind.as_str() {
-            "hash" if *fields == 1 => format!("hash with 1 field of {bytes} bytes"),
-            "hash" => format!("hash with {fields} fields"),
-            "string" => format!("string of {bytes} bytes"),
-            kind => kind.to_owned(),
-        };
-        LockState::Damaged(format!("the key is no lock of this kind: a {what}"))
-    }
-}
-
 fn parsed<T: FromRedisValue>(answer: &Value) -> Option<T> {
     from_redis_value(answer.clone()).ok()
-}
-
-fn lease(left_ms: i64) -> RemainingLease {
-    match u64::try_from(left_ms) {
-        Ok(left_ms) => RemainingLease::Ends(Duration::from_millis(left_ms)),
-        Err(_) => RemainingLease::NoExpiry,
-    }
-}
-
-/// Whether the key was missing when PTTL was answered.
-fn is_gone(left_ms: i64) -> bool {
-    left_ms < NO_EXPIRY
-}
-
-/// A time that has passed by this machine's clock is free, as it is for a contender here.
-fn deadline(value: &[u8]) -> Option<LockState> {
-    let value = std::str::from_utf8(value).ok()?;
-    let until_ms: u64 = value.parse().ok()?;
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let lease = RemainingLease::ClientClock(until_ms);
-    let holder = LockHolder { owner: None, ..LockHolder::of_owner(value.to_owned(), lease) };
-    let is_over = u128::from(until_ms) <= now.as_millis();
-    Some(if is_over { LockState::Free } else { LockState::Held(vec![holder]) })
 }
 
 /// The living members of a sorted set of ends, with the time that each has left, by the answers to

@@ -22,6 +22,7 @@ pub(crate) mod scan;
 pub(crate) mod script;
 mod semaphore;
 pub(crate) mod signal;
+pub(crate) mod stored_key;
 mod wait_exchange;
 
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -14,7 +14,7 @@ pub(crate) struct ScanPosition {
     cursor: u64,
     /// Whether the first server has begun.
     has_begun: bool,
-    /// What an answer had beyond the limit of a page.
+    /// Keys of that server for the next pages.
     surplus: VecDeque<Vec<u8>>,
 }
 
@@ -32,21 +32,28 @@ impl ScanPosition {
         pattern: &[u8],
         limit: usize,
     ) -> RedisResult<Option<(RedisConnection, Vec<Vec<u8>>)>> {
-        if self.surplus.is_empty() && self.has_begun && self.cursor == 0 {
+        self.prefetch(pattern, limit).await?;
+        let Some(server) = self.servers.front() else { return Ok(None) };
+        let count = limit.min(self.surplus.len());
+        Ok(Some((server.clone(), self.surplus.drain(..count).collect())))
+    }
+
+    /// Asks for the keys after those that [`Self::next`] has given, unless some are here already.
+    pub(crate) async fn prefetch(&mut self, pattern: &[u8], limit: usize) -> RedisResult<()> {
+        if !self.surplus.is_empty() {
+            return Ok(());
+        }
+        if self.has_begun && self.cursor == 0 {
             self.servers.pop_front();
             self.has_begun = false;
         }
-        let Some(server) = self.servers.front() else { return Ok(None) };
-        let mut server = server.clone();
-        if self.surplus.is_empty() {
-            let mut scan = redis::cmd("SCAN");
-            scan.arg(self.cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(limit);
-            let (cursor, keys): (u64, Vec<Vec<u8>>) = scan.query_async(&mut server).await?;
-            (self.cursor, self.has_begun) = (cursor, true);
-            self.surplus.extend(keys);
-        }
-        let count = limit.min(self.surplus.len());
-        Ok(Some((server, self.surplus.drain(..count).collect())))
+        let Some(server) = self.servers.front() else { return Ok(()) };
+        let mut scan = redis::cmd("SCAN");
+        scan.arg(self.cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(limit);
+        let (cursor, keys): (u64, Vec<Vec<u8>>) = scan.query_async(&mut server.clone()).await?;
+        (self.cursor, self.has_begun) = (cursor, true);
+        self.surplus.extend(keys);
+        Ok(())
     }
 
     /// Whether nothing is left.

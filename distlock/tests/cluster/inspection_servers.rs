@@ -158,7 +158,7 @@ async fn a_list_of_redlock_does_not_ask_a_silent_server_for_every_name() {
     assert!(reads.matched() <= 10, "a page of 5, not {} reads", reads.matched());
 
     // The first one falls silent as well, when its page has been read.
-    let reads = Command::redis("EVAL").containing(prefix.as_str());
+    let reads = Command::redis("EVALSHA").containing(prefix.as_str());
     let silent = first.arm(reads, Action::LoseAnswer, Times::Nth(2));
     let listed = timeout(Duration::from_mins(1), names(&locks, prefix.as_str(), 5)).await;
     let mut listed = listed.expect("the list ends");

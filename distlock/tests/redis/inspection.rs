@@ -115,6 +115,38 @@ async fn a_hash_that_is_no_lock_is_shown_as_damaged() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_without_the_right_to_encodings_is_shown_the_same_locks() {
+    let own = OwnServer::start();
+    let mut connection = Look::at(own.redis.admin_url()).await.connection();
+    let prefix = fresh_name();
+    let key = |end: &str| format!("{prefix}:{end}");
+    for (name, field, bytes) in [("short", "owner", 1), ("long", "owner", 100), ("odd", "o", 2000)]
+    {
+        let content = "1".repeat(bytes);
+        connection.set::<_, _, ()>(key(&format!("{name}-string")), &content).await.expect("a key");
+        let name = key(&format!("{name}-hash"));
+        connection.hset::<_, _, _, ()>(name, field, &content).await.expect("a key");
+    }
+    connection.hset::<_, _, _, ()>(key("lock"), "o".repeat(100), 3).await.expect("a key");
+    connection.rpush::<_, _, ()>(key("list"), "x").await.expect("a key");
+    connection.zadd::<_, _, _, ()>(key("set"), "x", 1).await.expect("a key");
+    let mut rules = redis::cmd("ACL");
+    rules.arg(&["SETUSER", "plain", "on", "nopass", "~*", "&*", "+@all", "-object", "-hgetall"]);
+    rules.exec_async(&mut connection).await.expect("a user");
+    let plain = own.redis.admin_url().replace("://:", "://plain:");
+    for kind in [LockKind::LuaRelease, LockKind::GetsetTimestamp, LockKind::Redisson] {
+        let mut seen = Vec::new();
+        for url in [own.redis.admin_url(), &plain] {
+            let mut found = all(&locks_of(kind, connect(url).await), prefix.as_str(), 100).await;
+            found.sort_by(|one, other| one.name.cmp(&other.name));
+            seen.push(found);
+        }
+        assert_eq!(seen[0], seen[1], "{kind}");
+        assert!(seen[0].len() > 5, "{kind}: {seen:?}");
+    }
+}
+
 /// What the server has sent so far, in bytes.
 async fn sent(look: &Look) -> u64 {
     let mut info = redis::cmd("INFO");
