@@ -11,22 +11,22 @@ from redis.asyncio import Redis
 from redis.exceptions import TimeoutError as NoAnswer
 
 from distlock import HeldByOtherKind, LockLost, LockTimeout, LossCause, Release
-from distlock.aio import Guard, Locks
+from distlock.aio import Locks
 
 LIMIT = 10.0
 
 
 @asynccontextmanager
-async def locks_on(url: str, **options: object) -> AsyncIterator[tuple[Redis, Locks]]:
+async def locks_on(url: str) -> AsyncIterator[tuple[Redis, Locks]]:
     async with Redis.from_url(url, decode_responses=True) as client:
-        locks = Locks(client, **options)
+        locks = Locks(client)
         yield client, locks
         await locks.close()
 
 
-def run(test: Callable[[Redis, Locks, str], Awaitable[None]], url: str, **options: object) -> None:
+def run(test: Callable[[Redis, Locks, str], Awaitable[None]], url: str) -> None:
     async def main() -> None:
-        async with asyncio.timeout(60), locks_on(url, **options) as (client, locks):
+        async with asyncio.timeout(60), locks_on(url) as (client, locks):
             await test(client, locks, f"lock:test:{uuid.uuid4()}")
 
     asyncio.run(main())
@@ -165,13 +165,15 @@ def test_an_acquisition_cancelled_at_any_step_holds_nothing(server: str) -> None
 def test_a_cancelled_re_entry_leaves_the_outer_hold_although_answers_are_lost(server: str) -> None:
     async def test(client: Redis, locks: Locks, name: str) -> None:
         outer = await locks.lock(name)
-        release = locks._release
+        run_script = locks._run
 
-        async def unanswered(guard: Guard) -> Release:
-            await release(guard)
-            raise NoAnswer
+        async def unanswered(script: object, *words: object) -> object:
+            answer = await run_script(script, *words)
+            if script is locks._release:
+                raise NoAnswer
+            return answer
 
-        locks._release = unanswered
+        locks._run = unanswered
         inner = asyncio.ensure_future(locks.lock(name, owner=outer.owner))
         while locks.attempts == 1:
             await asyncio.sleep(0)
@@ -180,7 +182,7 @@ def test_a_cancelled_re_entry_leaves_the_outer_hold_although_answers_are_lost(se
             await inner
         await locks.flush()
         assert await client.hgetall(name) == {outer.owner.text: "1"}
-        locks._release = release
+        locks._run = run_script
         assert await outer.release() is Release.RELEASED
 
     run(test, server)
@@ -191,7 +193,8 @@ def test_a_cancellation_while_redis_py_connects_ends_the_acquisition(server: str
         for steps in range(30):
             await client.aclose()
             task = asyncio.ensure_future(locks.lock(name, wait=LIMIT))
-            locks._give_way[name] = 2
+            with locks._places.use(name) as place:
+                place.looks = 2
             for _ in range(steps):
                 await asyncio.sleep(0)
             if task.done():
@@ -289,13 +292,14 @@ def test_all_holds_of_an_owner_have_one_token_and_each_owner_a_higher_one(server
             return self.last
 
     async def test(_: Redis, locks: Locks, name: str) -> None:
-        async with locks.lock(name, fenced=True) as outer:
-            async with locks.lock(name, owner=outer.owner, fenced=True) as inner:
+        issuer = Counter()
+        async with locks.lock(name, token_issuer=issuer) as outer:
+            async with locks.lock(name, owner=outer.owner, token_issuer=issuer) as inner:
                 assert outer.token == inner.token == 1
-        async with locks.lock(name, fenced=True) as later:
+        async with locks.lock(name, token_issuer=issuer) as later:
             assert later.token == 2
 
-    run(test, server, token_issuer=Counter())
+    run(test, server)
 
 
 def test_a_token_that_comes_after_the_lease_is_not_handed_out(server: str) -> None:
@@ -309,11 +313,11 @@ def test_a_token_that_comes_after_the_lease_is_not_handed_out(server: str) -> No
     async def test(_: Redis, locks: Locks, name: str) -> None:
         async with locks_on(server) as (_, issuer.others):
             with pytest.raises(LockLost):
-                await locks.lock(name, lease=0.2, renew=False, fenced=True)
+                await locks.lock(name, lease=0.2, renew=False, token_issuer=issuer)
             assert await locks.try_lock(name) is None, "the second owner holds it"
             assert await issuer.second.release() is Release.RELEASED
 
-    run(test, server, token_issuer=issuer)
+    run(test, server)
 
 
 def test_a_lock_that_is_granted_after_its_lease_is_lost_and_released(server: str) -> None:
@@ -329,7 +333,7 @@ def test_a_lock_that_is_granted_after_its_lease_is_lost_and_released(server: str
 def test_bad_requests_are_refused_before_the_server_is_asked(server: str) -> None:
     async def test(client: Redis, locks: Locks, name: str) -> None:
         other = (await locks.lock(name)).owner
-        for bad in ({"lease": 0.001}, {"wait": -1}, {"owner": other}, {"fenced": True}):
+        for bad in ({"lease": 0.001}, {"wait": -1}, {"wait": 90_000}, {"owner": other}):
             with pytest.raises(ValueError):
                 await locks.lock(f"{name}:other", **bad)
         with pytest.raises(ValueError):
