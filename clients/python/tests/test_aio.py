@@ -66,7 +66,7 @@ async def is_waited_for(client: Redis, name: str) -> bool:
 
 def test_a_wait_that_is_over_raises_a_timeout(server: str) -> None:
     async def test(_: Redis, locks: Locks, name: str) -> None:
-        async with locks.lock(name):
+        async with await locks.lock(name):
             begun = time.monotonic()
             with pytest.raises(LockTimeout):
                 await locks.lock(name, wait=0.3)
@@ -83,7 +83,7 @@ def test_the_owner_enters_again_and_its_last_release_frees(server: str) -> None:
         assert await outer.release() is Release.RELEASED
         assert await locks.try_lock(name) is None
         assert await inner.release() is Release.RELEASED
-        async with locks.lock(name):
+        async with await locks.lock(name):
             with pytest.raises(LockLost):
                 await locks.lock(name, owner=outer.owner)
 
@@ -112,7 +112,7 @@ async def renewed_beyond(guard: object, end: float) -> bool:
 def test_a_lock_that_is_removed_is_lost_and_its_context_says_so(server: str) -> None:
     async def test(client: Redis, locks: Locks, name: str) -> None:
         with pytest.raises(LockLost):
-            async with locks.lock(name, lease=1.5) as guard:
+            async with await locks.lock(name, lease=1.5) as guard:
                 await client.delete(name)
                 assert await guard.lost() is LossCause.TAKEN
         assert await guard.release() is Release.GONE
@@ -293,10 +293,10 @@ def test_all_holds_of_an_owner_have_one_token_and_each_owner_a_higher_one(server
 
     async def test(_: Redis, locks: Locks, name: str) -> None:
         issuer = Counter()
-        async with locks.lock(name, token_issuer=issuer) as outer:
-            async with locks.lock(name, owner=outer.owner, token_issuer=issuer) as inner:
+        async with await locks.lock(name, token_issuer=issuer) as outer:
+            async with await locks.lock(name, owner=outer.owner, token_issuer=issuer) as inner:
                 assert outer.token == inner.token == 1
-        async with locks.lock(name, token_issuer=issuer) as later:
+        async with await locks.lock(name, token_issuer=issuer) as later:
             assert later.token == 2
 
     run(test, server)

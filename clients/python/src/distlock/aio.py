@@ -3,9 +3,8 @@
 import asyncio
 import time
 import uuid
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Coroutine
 from contextlib import suppress
-from functools import partial
 from importlib.resources import files
 from typing import Any
 
@@ -18,36 +17,14 @@ from distlock.errors import HeldByOtherKind, LockError, LockLost, LockTimeout
 from distlock.guard import UNANSWERED, Guard, Owner, TokenIssuer
 from distlock.places import Place, Places
 
-RESPONSE_TIMEOUT = 1.0
-MAX_MESSAGE_WAIT = 1.0
+RESPONSE_TIMEOUT = MAX_MESSAGE_WAIT = 1.0
 LEASE_END_MARGIN = 0.002
 MAX_TIME = 86_400.0
-
-
-def held(name: str) -> LockTimeout:
-    return LockTimeout(f"{name} is held by another owner")
 
 
 def lua(name: str) -> str:
     """A script of the repository's `lua/lock/`."""
     return (files("distlock") / "lua" / f"{name}.lua").read_text()
-
-
-class Acquisition:
-    """What `lock` returns: awaited it is a guard, and `async with` releases that guard."""
-
-    def __init__(self, acquire: Callable[[], Coroutine[Any, Any, Guard]]) -> None:
-        self._acquire = acquire
-
-    def __await__(self) -> Generator[Any, None, Guard]:
-        return self._acquire().__await__()
-
-    async def __aenter__(self) -> Guard:
-        self._guard = await self
-        return self._guard
-
-    async def __aexit__(self, *error: Any) -> None:
-        await self._guard.__aexit__(*error)
 
 
 class Locks:
@@ -65,7 +42,7 @@ class Locks:
         self._places = Places(client)
         self._tasks: set[asyncio.Task[Any]] = set()
 
-    def lock(
+    async def lock(
         self,
         name: str,
         *,
@@ -74,7 +51,7 @@ class Locks:
         renew: bool = True,
         owner: Owner | None = None,
         token_issuer: TokenIssuer | None = None,
-    ) -> Acquisition:
+    ) -> Guard:
         """Takes the lock, or raises `LockTimeout` if it is held for all of `wait` seconds.
 
         The lease is renewed at every third of it, unless `renew` is false. `owner` enters again.
@@ -87,8 +64,23 @@ class Locks:
             raise ValueError("lease: 0.01 to 86400 s; wait: 0 to 86400 s")
         if owner is not None and owner.name != name:
             raise ValueError("owner: must be that of a hold of the same lock")
-        enter = partial(self._enter, name, wait, lease, owner)
-        return Acquisition(partial(self._lock, enter, renew, token_issuer))
+        try:
+            guard = await self._enter(name, wait, lease, owner)
+        except TimeoutError:
+            raise LockTimeout(f"{name} is held by another owner") from None
+        try:
+            if renew:
+                guard._renewal = asyncio.create_task(guard._watch())
+            if token_issuer is not None:
+                await guard._draw_token(token_issuer)
+            # A token counts only if it came within the validity time.
+            if guard.is_lost:
+                raise LockLost(f"{name} was lost before its guard was handed out")
+        except BaseException:
+            with suppress(LockError, RedisError):
+                await guard.release()
+            raise
+        return guard
 
     async def try_lock(self, name: str, **options: Any) -> Guard | None:
         """Takes the lock if it is free; else returns None."""
@@ -107,45 +99,18 @@ class Locks:
         await self.flush()
         await self._places.close()
 
-    async def _lock(
-        self,
-        enter: Callable[[], Coroutine[Any, Any, Guard]],
-        renew: bool,
-        token_issuer: TokenIssuer | None,
-    ) -> Guard:
-        guard = await enter()
-        if renew:
-            guard._renewal = asyncio.create_task(guard._watch())
-        try:
-            if token_issuer is not None:
-                await guard._draw_token(token_issuer)
-            # A token counts only if it came within the validity time.
-            if guard.is_lost:
-                raise LockLost(f"{guard.owner.name} was lost before its guard was handed out")
-        except BaseException:
-            with suppress(LockError, RedisError):
-                await guard.release()
-            raise
-        return guard
-
     async def _enter(self, name: str, wait: float, lease: float, owner: Owner | None) -> Guard:
         """Waits for its turn in this process, and then for the holder."""
-        deadline = time.monotonic() + wait
         if owner is not None:
             # It does not wait: it holds the lock, or the script refuses it.
             guard = self._guard(name, lease, owner)
             await guard._attempt(0)
             return guard
+        deadline = time.monotonic() + wait
         with self._places.use(name) as place:
-            try:
-                async with asyncio.timeout(wait):
-                    await place.turn.acquire()
-            except TimeoutError:
-                raise held(name) from None
-            try:
+            async with asyncio.timeout(wait) as turn_timeout, place.turn:
+                turn_timeout.reschedule(None)
                 return await self._contend(place, deadline, lease)
-            finally:
-                place.turn.release()
 
     async def _contend(self, place: Place, deadline: float, lease: float) -> Guard:
         has_waited = False
@@ -163,10 +128,9 @@ class Locks:
             if left is None:
                 self.hand_offs += has_waited
                 return guard
-            remaining = deadline - time.monotonic()
+            has_waited, remaining = True, deadline - time.monotonic()
             if remaining <= 0:
-                raise held(place.name)
-            has_waited = True
+                raise TimeoutError
             self._places.listen(place)
             pause = MAX_MESSAGE_WAIT if left < 0 else left / 1000 + LEASE_END_MARGIN
             pause = min(pause, remaining, MAX_MESSAGE_WAIT)
@@ -175,7 +139,7 @@ class Locks:
                     await place.wake.wait()
             except TimeoutError:
                 if pause == remaining:
-                    raise held(place.name) from None
+                    raise
 
     def _guard(self, name: str, lease: float, owner: Owner | None) -> Guard:
         self._guards += 1
@@ -208,11 +172,7 @@ class Locks:
     def _background(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
-        task.add_done_callback(self._forget)
+        task.add_done_callback(self._tasks.discard)
+        # A failure whose caller was cancelled is of no interest.
+        task.add_done_callback(lambda task: task.cancelled() or task.exception())
         return task
-
-    def _forget(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled():
-            # A failure whose caller was cancelled is of no interest.
-            task.exception()

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
@@ -19,8 +20,7 @@ LATCH_MS, ABANDON_MS = 10_000, 60_000
 """How long the server remembers a re-entry or a release, and an abandoned attempt."""
 UNANSWERED = (ConnectionError, NoAnswer)
 """After these the server may have acted."""
-WAKE_ONE = "0"
-ABSENT = -2
+WAKE_ONE, ABSENT = "0", -2
 
 
 class Release(Enum):
@@ -137,9 +137,7 @@ class Guard:
             answer: int = await locks._run(locks._release, keys, args)
             # The quickest process would have it again and again: it looks before it asks.
             place.looks = min(answer - 1 - place.is_live, 2)
-        if answer >= 0:
-            return Release.RELEASED
-        return Release.GONE if answer == -1 else Release.HELD_BY_OTHER
+        return {-1: Release.GONE, -2: Release.HELD_BY_OTHER}.get(answer, Release.RELEASED)
 
     async def _abandon(self) -> None:
         """Undoes an attempt without an answer, or keeps it from being carried out later."""
@@ -148,15 +146,12 @@ class Guard:
         args = [WAKE_ONE, self.owner.text, str(self._is_reentry), str(ABANDON_MS), "PUBLISH"]
         end, pause = time.monotonic() + self._lease, 0.05
         while time.monotonic() < end:
-            try:
+            with suppress(*UNANSWERED):
                 # By its text: a server that hangs now could not ask for it later.
                 await locks._answered(locks._client.eval(locks._abandon, 3, *keys, *args))
                 return
-            except UNANSWERED:
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, 1.0)
-            except RedisError:
-                return
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, 1.0)
 
     async def _draw_token(self, issuer: TokenIssuer) -> None:
         async with self.owner.drawing:

@@ -12,9 +12,8 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 from redis.utils import str_if_bytes
 
-LINGER = 0.25
+LINGER = RECONNECT_PAUSE = 0.25
 PING_INTERVAL = 2.0
-RECONNECT_PAUSE = 0.25
 
 
 def beside(kind: str, name: str) -> str:
@@ -28,13 +27,11 @@ class Place:
     def __init__(self, name: str) -> None:
         self.name = name
         self.channel = beside("lock__channel", name)
-        self.users = 0
+        self.users = self.looks = 0
+        """`looks` is how often to look at the lock before it is asked for."""
         # One task per name asks the server; the others queue here in the order of arrival.
-        self.turn = asyncio.Lock()
-        self.wake = asyncio.Event()
+        self.turn, self.wake = asyncio.Lock(), asyncio.Event()
         self.is_live = False
-        self.looks = 0
-        """How often to look at the lock before it is asked for."""
 
 
 class Places:
@@ -80,29 +77,28 @@ class Places:
     async def _run(self) -> None:
         """Ends when no place listens; the next waiter starts it again."""
         while self._listening:
+            pubsub: Any = self._client.pubsub()
             try:
-                await self._serve()
+                await self._serve(pubsub)
             except* (RedisError, OSError):
                 for place in self._listening:
                     place.is_live = False
                 await asyncio.sleep(RECONNECT_PAUSE)
-
-    async def _serve(self) -> None:
-        pubsub = self._client.pubsub()
-        try:
-            await pubsub.connect()  # type: ignore[no-untyped-call]
-            # Only `_run` connects again: redis-py would do so in each of two concurrent calls.
-            connection: Any = pubsub.connection
-            retry, connection.retry = connection.retry, Retry(NoBackoff(), 0)
-            try:
-                async with asyncio.TaskGroup() as tasks:
-                    reader = tasks.create_task(self._read(pubsub))
-                    await self._follow(pubsub)
-                    reader.cancel()
             finally:
-                connection.retry = retry
+                await pubsub.aclose()
+
+    async def _serve(self, pubsub: Any) -> None:
+        await pubsub.connect()
+        # Only `_run` connects again: redis-py would do so in each of two concurrent calls.
+        connection = pubsub.connection
+        retry, connection.retry = connection.retry, Retry(NoBackoff(), 0)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                reader = tasks.create_task(self._read(pubsub))
+                await self._follow(pubsub)
+                reader.cancel()
         finally:
-            await pubsub.aclose()  # type: ignore[no-untyped-call]
+            connection.retry = retry
 
     async def _read(self, pubsub: PubSub) -> None:
         """Takes all that has come in one step of the loop, which may be busy with other tasks."""
