@@ -67,3 +67,40 @@ func TestALockThatIsGrantedAfterItsLeaseIsLostAndReleased(t *testing.T) {
 		t.Fatal("a hold is left")
 	}
 }
+
+func TestAContextThatEndsAsAnotherHoldDrawsTheTokenDoesNotWaitForIt(t *testing.T) {
+	_, locks := process(t)
+	name := freshName()
+	outer := take(t, locks, name, LockOptions{})
+	drawing, finish := make(chan struct{}), make(chan struct{})
+	issuer := issuerFunc(func(context.Context, string) (uint64, error) {
+		close(drawing)
+		<-finish
+		return 1, nil
+	})
+	fenced := LockOptions{Owner: outer.Owner(), TokenIssuer: issuer}
+	drawn := make(chan *Guard)
+	go func() {
+		guard, _ := locks.Lock(context.Background(), name, fenced)
+		drawn <- guard
+	}()
+	<-drawing
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	failed := make(chan error, 1)
+	go func() {
+		_, err := locks.Lock(ctx, name, fenced)
+		failed <- err
+	}()
+	select {
+	case err := <-failed:
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+	case <-time.After(limit):
+		t.Error("it waits for the other one")
+	}
+	close(finish)
+	assertRelease(t, <-drawn, nil)
+	assertRelease(t, outer, nil)
+}

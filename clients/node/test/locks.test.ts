@@ -1,90 +1,16 @@
 import assert from 'node:assert/strict';
-import { spawn, type ChildProcess } from 'node:child_process';
-import { randomUUID } from 'node:crypto';
-import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
-import { createServer, type AddressInfo } from 'node:net';
-import { tmpdir } from 'node:os';
-import { delimiter, join } from 'node:path';
-import { after, before, test } from 'node:test';
+import { readFileSync } from 'node:fs';
+import { test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { createClient } from '@redis/client';
 import {
   HeldByOtherKindError,
   LockLostError,
   LockTimeoutError,
-  Locks,
   NoAnswerError,
-  type Guard,
 } from '../src/index.js';
 import { RELEASE, type Server } from '../src/server.js';
-
-const LIMIT = 10_000;
-let port = 0;
-let server: ChildProcess;
-let folder: string;
-
-// A private Redis. Debian's `redis-check-rdb` is the same program under another name.
-before(async () => {
-  const folders = (process.env.PATH ?? '').split(delimiter);
-  const names = ['redis-server', 'redis-check-rdb'];
-  const places = names.flatMap((name) => folders.map((place) => join(place, name)));
-  const program = places.find((place) => existsSync(place));
-  assert(program, 'missing: redis-server; apt-get install redis-tools brings it');
-  port = await freePort();
-  folder = mkdtempSync(join(tmpdir(), 'distlock-node-'));
-  const words = ['--port', String(port), '--save', '', '--dir', folder];
-  server = spawn(program, words, { argv0: 'redis-server', stdio: 'ignore' });
-});
-
-after(() => {
-  server.kill('SIGKILL');
-  rmSync(folder, { recursive: true });
-});
-
-function freePort(): Promise<number> {
-  return new Promise((resolve) => {
-    const free = createServer().listen(0, '127.0.0.1', () => {
-      const found = (free.address() as AddressInfo).port;
-      free.close(() => resolve(found));
-    });
-  });
-}
-
-type Client = Awaited<ReturnType<typeof connected>>;
-
-async function connected() {
-  const client = createClient({ url: `redis://127.0.0.1:${port}` });
-  client.on('error', () => {});
-  await client.connect();
-  return client;
-}
-
-/** Runs with what two processes are, as far as the server can see. */
-async function withTwo(
-  run: (locks: Locks, others: Locks, client: Client) => Promise<void>,
-): Promise<void> {
-  const clients = [await connected(), await connected()] as const;
-  const [locks, others] = clients.map((client) => new Locks(client)) as [Locks, Locks];
-  try {
-    await run(locks, others, clients[0]);
-  } finally {
-    await Promise.all([locks.close(), others.close()]);
-    for (const client of clients) client.destroy();
-  }
-}
-
-const freshName = (): string => `lock:test:${randomUUID()}`;
-
-async function eventually(what: string, holds: () => Promise<boolean> | boolean): Promise<void> {
-  for (const deadline = performance.now() + LIMIT; !(await holds()); await sleep(5)) {
-    assert(performance.now() < deadline, `not within ${LIMIT} ms: ${what}`);
-  }
-}
-
-async function waiters(client: Client, name: string): Promise<number> {
-  const channel = `redisson_lock__channel:{${name}}`;
-  return Number((await client.pubSubNumSub([channel]))[channel]);
-}
+import { LIMIT, connected, eventually, freePort, freshName, waiters, withTwo } from './support.js';
 
 test('a second owner waits until the first one releases', () =>
   withTwo(async (locks, others, client) => {
@@ -253,6 +179,56 @@ test('a re-entry that is aborted leaves the outer hold although answers are lost
     assert.equal(await outer.release(), 'released');
   }));
 
+test('an acquisition that is aborted by the loss of another lock holds nothing', () =>
+  withTwo(async (locks, _, client) => {
+    const name = freshName();
+    const controller = new AbortController();
+    // The server knows the script, and no connection has sent it last.
+    await (await locks.lock(name)).release();
+    assert.equal(await client.exists(name), 0);
+    const observer = await connected();
+    await observer.sendCommand(['CLIENT', 'PAUSE', String(LIMIT), 'WRITE']);
+    const taking = assert.rejects(locks.lock(name, { signal: controller.signal }), LockLostError);
+    await eventually('the server has the request', async () =>
+      String(await observer.sendCommand(['CLIENT', 'LIST'])).includes('cmd=evalsha'),
+    );
+    controller.abort(new LockLostError('the outer lock is lost'));
+    await taking;
+    await observer.sendCommand(['CLIENT', 'UNPAUSE']);
+    observer.destroy();
+    await locks.flush();
+    assert.equal(await client.exists(name), 0);
+  }));
+
+test('names that share a channel are both woken', () =>
+  withTwo(async (locks, others, client) => {
+    // A process that stands still is late once, and one that polls is late each time.
+    await eventually('both are woken by messages', async () => {
+      const plain = freshName();
+      const held = [await locks.lock(plain), await locks.lock(`{${plain}}`)];
+      const before = others.stats.busy;
+      const waits = held.map((guard) => others.lock(guard.owner.name, { wait: LIMIT }));
+      await eventually('they wait', async () => (await waiters(client, plain)) === 1);
+      // Once more after the confirmation of the subscription.
+      await eventually('both have asked twice', () => others.stats.busy >= before + 4);
+      const begun = performance.now();
+      for (const [at, guard] of held.entries()) {
+        await guard.release();
+        await (await waits[at]!).release();
+      }
+      return performance.now() - begun < 500;
+    });
+  }));
+
+test('scripts that the server has forgotten are sent again', () =>
+  withTwo(async (locks, _, client) => {
+    const guard = await locks.lock(freshName());
+    await client.sendCommand(['SCRIPT', 'FLUSH']);
+    assert.equal(await guard.release(), 'released');
+    await client.sendCommand(['SCRIPT', 'FLUSH']);
+    await (await locks.lock(freshName())).release();
+  }));
+
 test('a lost message costs a second at most', () =>
   withTwo(async (locks, others, client) => {
     const name = freshName();
@@ -308,39 +284,6 @@ test('a key that is no lock is refused and stays', () =>
     await assert.rejects(locks.lock(name), HeldByOtherKindError);
     assert.equal(await client.get(name), '3');
   }));
-
-test('all holds of an owner have one token and each owner a higher one', () => {
-  let last = 0n;
-  const tokenIssuer = { next: async () => ++last };
-  return withTwo(async (locks) => {
-    const name = freshName();
-    const outer = await locks.lock(name, { tokenIssuer });
-    const inner = await locks.lock(name, { tokenIssuer, owner: outer.owner });
-    assert.deepEqual([outer.token, inner.token], [1n, 1n]);
-    await Promise.all([outer.release(), inner.release()]);
-    const later = await locks.lock(name, { tokenIssuer });
-    assert.equal(later.token, 2n);
-    await later.release();
-  });
-});
-
-test('a token that comes after the lease is not handed out', () => {
-  let other: Locks;
-  let second: Guard | undefined;
-  const next = async (name: string): Promise<bigint> => {
-    second = await other.lock(name, { wait: LIMIT });
-    return 1n;
-  };
-  return withTwo(async (locks, others) => {
-    const name = freshName();
-    other = others;
-    const late = locks.lock(name, { lease: 200, renew: false, tokenIssuer: { next } });
-    await assert.rejects(late, LockLostError);
-    await eventually('the second owner holds it', () => second !== undefined);
-    assert.equal(await locks.tryLock(name), undefined);
-    assert.equal(await second?.release(), 'released');
-  });
-});
 
 test('a lock that is granted after its lease is lost and released', () =>
   withTwo(async (locks, _, client) => {

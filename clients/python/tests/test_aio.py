@@ -209,6 +209,67 @@ def test_a_cancellation_while_redis_py_connects_ends_the_acquisition(server: str
     run(test, server)
 
 
+def test_a_process_gives_way_after_each_release_that_others_were_told_of(server: str) -> None:
+    async def test(client: Redis, locks: Locks, name: str) -> None:
+        looks = 0
+        pttl = client.pttl
+
+        async def counted(key: str) -> int:
+            nonlocal looks
+            looks += 1
+            return await pttl(key)
+
+        client.pttl = counted
+        async with Redis.from_url(server) as other, other.pubsub() as pubsub:
+            await pubsub.subscribe(f"redisson_lock__channel:{{{name}}}")
+            await eventually(lambda: is_waited_for(client, name))
+            for _ in range(20):
+                await (await locks.lock(name, wait=LIMIT)).release()
+                await asyncio.sleep(0.15)
+                await (await locks.lock(name, wait=LIMIT)).release()
+                # 250 ms after the first release, but not after the second one.
+                begun, before = time.monotonic(), looks
+                await asyncio.sleep(0.15)
+                guard = await locks.lock(name, wait=LIMIT)
+                is_in_time = time.monotonic() - begun < 0.2
+                await guard.release()
+                if is_in_time:
+                    assert looks > before
+                    return
+        pytest.fail("each round stood still")
+
+    run(test, server)
+
+
+def test_locks_are_closed_although_their_connection_for_messages_is_not_made(server: str) -> None:
+    async def test(client: Redis, locks: Locks, name: str) -> None:
+        # It accepts, and never answers.
+        silent = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
+        port = silent.sockets[0].getsockname()[1]
+        async with locks_on(server) as (_, others), Redis(port=port) as away:
+            await others.lock(name)
+            client.pubsub = away.pubsub
+            with pytest.raises(LockTimeout):
+                await locks.lock(name, wait=0.1)
+            closing = asyncio.create_task(locks.close())
+            done, _ = await asyncio.wait({closing}, timeout=5.0)
+            silent.close()
+            assert done, "it is still being closed"
+
+    run(test, server)
+
+
+def test_scripts_that_the_server_has_forgotten_are_sent_again(server: str) -> None:
+    async def test(client: Redis, locks: Locks, name: str) -> None:
+        guard = await locks.lock(name)
+        await client.script_flush()
+        assert await guard.release() is Release.RELEASED
+        await client.script_flush()
+        await (await locks.lock(name)).release()
+
+    run(test, server)
+
+
 def test_a_lost_message_costs_a_second_at_most(server: str) -> None:
     async def test(client: Redis, locks: Locks, name: str) -> None:
         async with locks_on(server) as (_, others):
@@ -279,43 +340,6 @@ def test_a_key_that_is_no_lock_is_refused_and_stays(server: str) -> None:
         with pytest.raises(HeldByOtherKind):
             await locks.lock(name)
         assert await client.get(name) == "3"
-
-    run(test, server)
-
-
-def test_all_holds_of_an_owner_have_one_token_and_each_owner_a_higher_one(server: str) -> None:
-    class Counter:
-        last = 0
-
-        async def next(self, name: str) -> int:
-            self.last += 1
-            return self.last
-
-    async def test(_: Redis, locks: Locks, name: str) -> None:
-        issuer = Counter()
-        async with await locks.lock(name, token_issuer=issuer) as outer:
-            async with await locks.lock(name, owner=outer.owner, token_issuer=issuer) as inner:
-                assert outer.token == inner.token == 1
-        async with await locks.lock(name, token_issuer=issuer) as later:
-            assert later.token == 2
-
-    run(test, server)
-
-
-def test_a_token_that_comes_after_the_lease_is_not_handed_out(server: str) -> None:
-    class Slow:
-        async def next(self, name: str) -> int:
-            self.second = await self.others.lock(name, wait=LIMIT)
-            return 1
-
-    issuer = Slow()
-
-    async def test(_: Redis, locks: Locks, name: str) -> None:
-        async with locks_on(server) as (_, issuer.others):
-            with pytest.raises(LockLost):
-                await locks.lock(name, lease=0.2, renew=False, token_issuer=issuer)
-            assert await locks.try_lock(name) is None, "the second owner holds it"
-            assert await issuer.second.release() is Release.RELEASED
 
     run(test, server)
 
