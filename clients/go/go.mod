@@ -5,6 +5,7 @@ go 1.24
 require (
 	github.com/google/uuid v1.6.0
 	github.com/redis/go-redis/v9 v9.17.3
+	golang.org/x/sync v0.12.0
 )
 
 require (

@@ -1,194 +1,304 @@
 package distlock
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/semaphore"
 )
 
-// Release says how a release ended.
-type Release int
+//go:generate go run ./generate
 
 const (
-	// Released means that the hold was the caller's.
-	Released Release = iota
-	// HeldByOther means that another owner holds the lock. It is untouched.
-	HeldByOther
-	// Gone means that no owner held the lock.
-	Gone
+	responseTimeout, maxMessageWait, leaseEndMargin = time.Second, time.Second, 2 * time.Millisecond
+
+	// granted stands for the nil of the script, beside what PTTL says of a key.
+	granted, absent = -3, -2
+	wakeOne         = "0"
+	// How long the server remembers a re-entry or a release, and an abandoned attempt.
+	latchMs, abandonMs = 10_000, 60_000
 )
 
-// Cause says why a lock is lost.
-type Cause int
+var (
+	acquireScript = redis.NewScript(acquireText)
+	releaseScript = redis.NewScript(releaseText)
+	renewScript   = redis.NewScript(renewText)
 
-const (
-	// Expired means that the lease was not renewed in time, as far as this process knows.
-	Expired Cause = iota + 1
-	// Taken means that the server says so.
-	Taken
+	// ErrTimedOut means that another owner held the lock until the wait was over.
+	ErrTimedOut = errors.New("distlock: another owner holds the lock")
+	// ErrHeldByOtherKind means that the key is no lock of the kind redisson.
+	ErrHeldByOtherKind = errors.New("distlock: the key is no lock of this kind")
+	// ErrBadRequest means that an option is out of its range. No server was asked.
+	ErrBadRequest = errors.New("distlock: bad request")
+	// ErrLost means that the hold ended without a release. Its owner cannot enter again.
+	ErrLost = errors.New("distlock: the lock is lost")
+	// ErrExpired is the ErrLost of a lease that was not renewed in time, as far as is known here.
+	ErrExpired = fmt.Errorf("%w: its lease has ended", ErrLost)
+	// ErrTaken is the ErrLost of a lock that the server says is gone.
+	ErrTaken = fmt.Errorf("%w: it was taken away", ErrLost)
+	// ErrHeldByOther is of a release: another owner holds the lock, which is untouched.
+	ErrHeldByOther = errors.New("distlock: another owner holds what is released")
+	// ErrGone is of a release: no owner held the lock.
+	ErrGone = errors.New("distlock: no owner holds what is released")
+
+	errNotReleased = map[int64]error{-1: ErrGone, -2: ErrHeldByOther}
+	errNoAnswer    = errors.New("distlock: Redis did not answer in time")
 )
 
 // Owner is the owner of a lock, for re-entry. All its holds have one fencing token.
 type Owner struct {
 	text, name string
-	drawing    sync.Mutex
-	token      *uint64
+	drawing    *semaphore.Weighted
+	token      uint64
 }
 
 func (o *Owner) String() string { return o.text }
 
 // Guard is a held lock.
 type Guard struct {
-	locks   *Locks
-	owner   *Owner
-	request string
-	lease   time.Duration
+	locks      *Locks
+	owner      *Owner
+	id         string
+	lease      time.Duration
+	reenters   bool
+	token      uint64
+	validUntil atomic.Pointer[time.Time]
+	// loss ends with ErrExpired or ErrTaken, hold when the release begins.
+	loss, hold context.Context
+	lose       context.CancelCauseFunc
+	release    func() error
+}
 
-	mutex      sync.Mutex
-	validUntil time.Time
-	cause      Cause
-	lost       chan struct{}
-	timer      *time.Timer
-	stop       context.CancelFunc
-	once       sync.Once
-	release    Release
-	err        error
+func (l *Locks) newGuard(name string, options *LockOptions) *Guard {
+	id := fmt.Sprintf("%s:%d", l.process, l.guards.Add(1))
+	guard := &Guard{locks: l, owner: options.Owner, id: id, lease: options.Lease}
+	if guard.reenters = options.Owner != nil; !guard.reenters {
+		guard.owner = &Owner{text: id, name: name, drawing: semaphore.NewWeighted(1)}
+	}
+	guard.loss, guard.lose = context.WithCancelCause(context.Background())
+	hold, end := context.WithCancel(context.Background())
+	guard.hold, guard.release = hold, sync.OnceValue(func() error { end(); return guard.free() })
+	return guard
 }
 
 // Owner is for re-entry: LockOptions.Owner.
 func (g *Guard) Owner() *Owner { return g.owner }
 
-// Token is the fencing token, if one was asked for.
-func (g *Guard) Token() (token uint64, ok bool) {
-	g.owner.drawing.Lock()
-	defer g.owner.drawing.Unlock()
-	if g.owner.token == nil {
-		return 0, false
-	}
-	return *g.owner.token, true
-}
+// Token is the fencing token; 0 if none was asked for.
+func (g *Guard) Token() uint64 { return g.token }
 
 // ValidUntil is the end of the validity time, unless the lease is renewed.
-func (g *Guard) ValidUntil() time.Time {
-	g.mutex.Lock()
-	defer g.mutex.Unlock()
-	return g.validUntil
-}
+func (g *Guard) ValidUntil() time.Time { return *g.validUntil.Load() }
 
-// IsLost reads the clock, so a process that was frozen knows at its first look. Check it before
-// each step that must not happen twice.
-func (g *Guard) IsLost() bool { return g.Cause() != 0 }
-
-// Cause says why the lock is lost; 0 if it is not.
-func (g *Guard) Cause() Cause {
-	g.mutex.Lock()
-	defer g.mutex.Unlock()
-	return g.look(0)
-}
-
-// look notes a loss. It is final. The mutex is held.
-func (g *Guard) look(seen Cause) Cause {
-	if g.cause != 0 {
-		return g.cause
+// Err is nil, or says why the lock is lost, which is final. It reads the clock, so a process that
+// was frozen knows at its first look. Check it before each step that must not happen twice.
+func (g *Guard) Err() error {
+	if !time.Now().Before(g.ValidUntil()) {
+		g.lose(ErrExpired)
 	}
-	if !time.Now().Before(g.validUntil) {
-		seen = Expired
-	}
-	if g.cause = seen; seen != 0 {
-		close(g.lost)
-	}
-	return seen
+	return context.Cause(g.loss)
 }
 
 // Lost is closed when the lock is lost, and never if it is released before.
-func (g *Guard) Lost() <-chan struct{} { return g.lost }
+func (g *Guard) Lost() <-chan struct{} { return g.loss.Done() }
 
-// Context ends with the parent, and with the cause ErrLost when the lock is lost.
+// Context ends with the parent, and with a cause that is ErrLost when the lock is lost.
 func (g *Guard) Context(parent context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(parent)
-	go func() {
-		select {
-		case <-g.lost:
-			cancel(ErrLost)
-		case <-ctx.Done():
-		}
-	}()
-	return ctx, func() { cancel(nil) }
+	stop := context.AfterFunc(g.loss, func() { cancel(context.Cause(g.loss)) })
+	return ctx, func() { stop(); cancel(nil) }
 }
 
 // Release releases this hold, once; the last hold of the owner frees the lock. It runs to its end
-// although the context ends before.
-func (g *Guard) Release(ctx context.Context) (Release, error) {
-	done := make(chan struct{})
-	g.locks.inBackground(func() {
-		defer close(done)
-		g.once.Do(func() {
-			g.stop()
-			g.release, g.err = g.locks.release(g)
-		})
-	})
+// although the context ends before. It fails with ErrHeldByOther, ErrGone, or the error of the
+// connection.
+func (g *Guard) Release(ctx context.Context) error {
+	done := make(chan error, 1)
+	g.locks.inBackground(func() { done <- g.release() })
 	select {
-	case <-done:
-		return g.release, g.err
+	case err := <-done:
+		return err
 	case <-ctx.Done():
-		return Released, context.Cause(ctx)
+		return context.Cause(ctx)
 	}
 }
 
 // extend counts from the sending of a granted request, with a margin for clocks.
 func (g *Guard) extend(sent time.Time) {
-	g.mutex.Lock()
-	defer g.mutex.Unlock()
-	if g.cause == 0 {
-		g.validUntil = sent.Add(g.lease - g.lease/100 - 2*time.Millisecond)
-	}
+	until := sent.Add(g.lease - g.lease/100 - leaseEndMargin)
+	g.validUntil.Store(&until)
 }
 
 // watch renews the lease at every third of it until the hold ends, and notices the end.
 func (g *Guard) watch(renew bool) {
-	var ctx context.Context
-	ctx, g.stop = context.WithCancel(context.Background())
-	g.mutex.Lock()
-	timer := time.AfterFunc(time.Until(g.validUntil), func() {
-		g.mutex.Lock()
-		defer g.mutex.Unlock()
-		if g.look(0) == 0 && ctx.Err() == nil {
-			g.timer.Reset(time.Until(g.validUntil))
+	for pause := g.lease / 3; g.Err() == nil; {
+		select {
+		case <-time.After(min(pause, time.Until(g.ValidUntil()))):
+		case <-g.hold.Done():
+			return
 		}
-	})
-	g.timer = timer
-	g.mutex.Unlock()
-	context.AfterFunc(ctx, func() { timer.Stop() })
-	if renew {
-		go g.renew(ctx)
+		if renew && g.Err() == nil {
+			pause = g.renew()
+		}
 	}
 }
 
-func (g *Guard) renew(ctx context.Context) {
-	for pause := g.lease / 3; ; {
-		select {
-		case <-time.After(pause):
-		case <-g.lost:
-			return
-		case <-ctx.Done():
-			return
-		}
-		sent := time.Now()
-		answers, err := g.locks.renew(ctx, g)
-		switch {
-		case ctx.Err() != nil:
-			return
-		case err != nil:
-			// Without an answer again after a thirtieth.
-			pause = g.lease / 30
-			continue
-		case answers[0] == 1:
-			g.extend(sent)
-		default:
-			g.mutex.Lock()
-			g.look(Taken)
-			g.mutex.Unlock()
-		}
-		pause = g.lease / 3
+// renew says how long to wait until the next time. An answer counts within the validity time.
+func (g *Guard) renew() time.Duration {
+	ctx, cancel := context.WithDeadline(g.hold, g.ValidUntil())
+	defer cancel()
+	sent, lease := time.Now(), g.lease.Milliseconds()
+	answer := g.locks.run(ctx, renewScript, []string{g.owner.name}, g.owner.text, lease)
+	switch renewed, err := answer.Int64Slice(); {
+	case err != nil:
+		return g.lease / 30
+	case renewed[0] == 0 && g.hold.Err() == nil:
+		g.lose(ErrTaken)
+	case g.Err() == nil:
+		g.extend(sent)
 	}
+	return g.lease / 3
+}
+
+// acquire asks the server once. It returns the rest of the holder's lease in ms, or granted.
+func (g *Guard) acquire(ctx context.Context, looks int64) (int64, error) {
+	l, name := g.locks, g.owner.name
+	for ; looks > 0; looks-- {
+		look := func(ctx context.Context) *redis.Cmd { return l.client.Do(ctx, "PTTL", name) }
+		if left, err := answered(ctx, look).Int64(); err != nil || left != absent {
+			return left, err
+		}
+	}
+	l.Attempts.Add(1)
+	g.extend(time.Now())
+	left, err := l.run(ctx, acquireScript, []string{name, g.key("lock_latch")},
+		g.lease.Milliseconds(), g.owner.text, g.reenters, latchMs).Int64()
+	switch {
+	case ctx.Err() != nil || isUnanswered(err):
+		l.inBackground(g.abandon)
+		return 0, cmp.Or(context.Cause(ctx), err)
+	case errors.Is(err, redis.Nil):
+		return granted, nil
+	case err == nil:
+		l.Busy.Add(1)
+	}
+	return left, err
+}
+
+// free leaves the lock. The quickest process would have it again and again, so it looks before it
+// asks.
+func (g *Guard) free() error {
+	left := g.locks.enter(g.owner.name)
+	defer g.locks.leave(left)
+	keys := []string{left.name, left.channel, g.key("unlock_latch")}
+	answer, err := g.locks.run(context.Background(), releaseScript, keys,
+		wakeOne, g.lease.Milliseconds(), g.owner.text, latchMs, "PUBLISH").Int64()
+	others := answer - 1
+	if left.isLive.Load() {
+		others--
+	}
+	left.looks.Store(min(others, 2))
+	if err == nil {
+		err = errNotReleased[answer]
+	}
+	return err
+}
+
+// abandon undoes an attempt without an answer, or keeps it from being carried out later.
+func (g *Guard) abandon() {
+	keys := []string{g.owner.name, beside("lock__channel", g.owner.name), g.key("lock_latch")}
+	// By its text: a server that hangs now could not ask for it later.
+	undo := func(ctx context.Context) *redis.Cmd {
+		return g.locks.client.Eval(
+			ctx, abandonText, keys, wakeOne, g.owner.text, g.reenters, abandonMs, "PUBLISH")
+	}
+	end, pause := time.Now().Add(g.lease), 50*time.Millisecond
+	for isUnanswered(answered(context.Background(), undo).Err()) && time.Now().Before(end) {
+		time.Sleep(pause)
+		pause = min(2*pause, time.Second)
+	}
+}
+
+// drawToken fails if the token did not come within the validity time.
+func (g *Guard) drawToken(ctx context.Context, issuer TokenIssuer) error {
+	if issuer == nil {
+		return g.Err()
+	}
+	owner := g.owner
+	if owner.drawing.Acquire(ctx, 1) != nil {
+		return context.Cause(ctx)
+	}
+	defer owner.drawing.Release(1)
+	if owner.token == 0 {
+		token, err := issuer.Next(ctx, owner.name)
+		if err != nil {
+			return err
+		}
+		owner.token = token
+	}
+	g.token = owner.token
+	return g.Err()
+}
+
+// run calls a script. A lost answer costs one repetition, which is safe: it counts once.
+func (l *Locks) run(
+	ctx context.Context, script *redis.Script, keys []string, arguments ...any,
+) *redis.Cmd {
+	call := func(ctx context.Context) *redis.Cmd {
+		return script.Run(ctx, l.client, keys, arguments...)
+	}
+	answer := answered(ctx, call)
+	if isUnanswered(answer.Err()) && ctx.Err() == nil {
+		answer = answered(ctx, call)
+	}
+	switch err := answer.Err(); {
+	case redis.HasErrorPrefix(err, "LOST"):
+		answer.SetErr(fmt.Errorf("%w: %w", ErrLost, err))
+	case err != nil && strings.Contains(err.Error(), "WRONGTYPE"):
+		answer.SetErr(fmt.Errorf("%w: %w", ErrHeldByOtherKind, err))
+	}
+	return answer
+}
+
+// answered bounds a call. go-redis may still carry it out later, which the scripts foresee.
+func answered(ctx context.Context, call func(context.Context) *redis.Cmd) *redis.Cmd {
+	ctx, cancel := context.WithTimeoutCause(ctx, responseTimeout, errNoAnswer)
+	defer cancel()
+	answers := make(chan *redis.Cmd, 1)
+	go func() { answers <- call(ctx) }()
+	select {
+	case answer := <-answers:
+		return answer
+	case <-ctx.Done():
+		return redis.NewCmdResult(nil, context.Cause(ctx))
+	}
+}
+
+func (l *Locks) inBackground(work func()) {
+	l.running.Add(1)
+	go func() { work(); l.running.Add(-1) }()
+}
+
+// isUnanswered tells whether the server may have acted: it did not answer with an error.
+func isUnanswered(err error) bool {
+	var answer redis.Error
+	return err != nil && !errors.As(err, &answer)
+}
+
+// key is one of this acquisition alone.
+func (g *Guard) key(kind string) string { return beside(kind, g.owner.name) + ":" + g.id }
+
+// beside is a key beside the lock's, in the same slot of a cluster, as Redisson names it.
+func beside(kind, name string) string {
+	if !strings.Contains(name, "{") {
+		name = "{" + name + "}"
+	}
+	return "redisson_" + kind + ":" + name
 }

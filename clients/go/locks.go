@@ -3,6 +3,7 @@
 package distlock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,31 +13,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/semaphore"
 )
-
-const (
-	maxMessageWait = time.Second
-	leaseEndMargin = 2 * time.Millisecond
-	maxLease       = 24 * time.Hour
-	wakeOne        = "0"
-	// How long the server remembers a re-entry or a release, and an abandoned attempt.
-	latchMs, abandonMs = 10_000, 60_000
-	// How long a process looks at a lock before it asks for it again, if others want it.
-	giveWayFor = 250 * time.Millisecond
-)
-
-// TokenIssuer draws fencing tokens, which rise for ever, whatever happens to Redis.
-type TokenIssuer interface {
-	Next(ctx context.Context, name string) (uint64, error)
-}
-
-// Options are those of Locks.
-type Options struct {
-	// TokenIssuer is for LockOptions.Fenced.
-	TokenIssuer TokenIssuer
-	// ResponseTimeout is how long the server may take to answer: a second if it is 0.
-	ResponseTimeout time.Duration
-}
 
 // LockOptions are those of one acquisition.
 type LockOptions struct {
@@ -48,80 +26,52 @@ type LockOptions struct {
 	NoRenewal bool
 	// Owner enters again: that of a guard of the same lock.
 	Owner *Owner
-	// Fenced asks for a fencing token.
-	Fenced bool
+	// TokenIssuer draws a fencing token: without it there is none.
+	TokenIssuer TokenIssuer
 }
 
-// Stats count since the start.
-type Stats struct{ Attempts, Busy, HandOffs uint64 }
+// TokenIssuer draws fencing tokens from 1 on, which rise for ever, whatever happens to Redis.
+type TokenIssuer interface {
+	Next(ctx context.Context, name string) (uint64, error)
+}
 
 // Locks are the locks of one Redis server, or of the master that Sentinel names.
 type Locks struct {
-	client                   redis.UniversalClient
-	options                  Options
-	process                  string
-	owners                   atomic.Uint64
-	attempts, busy, handOffs atomic.Uint64
-	signals                  signals
-	mutex                    sync.Mutex
-	queues                   map[string]*queue
-	giveWay                  map[string]yield
-	running                  int
-	idle                     *sync.Cond
+	// Attempts, Busy answers, and locks that came after a wait, since the start.
+	Attempts, Busy, HandOffs atomic.Int64
+
+	client          *redis.Client
+	process         string
+	guards, running atomic.Int64
+	mutex           sync.Mutex
+	places          map[string]*place
 }
 
-// queue lets one goroutine per name ask the server.
-type queue struct {
-	turn  chan struct{}
-	users int
+// place is what the process keeps of a name that is in use, or was 250 ms ago.
+type place struct {
+	name, channel string
+	users         int
+	// turn is taken by the goroutine that asks the server; wake has what it has not seen.
+	turn *semaphore.Weighted
+	wake chan struct{}
+	// pubsub is the name's connection for messages, which go-redis makes again when it is lost.
+	pubsub *redis.PubSub
+	isLive atomic.Bool
+	// looks is how often to look at the lock before it is asked for.
+	looks atomic.Int64
 }
 
-// yield is how often to look at a lock that others were told of, and until when.
-type yield struct {
-	looks int64
-	until time.Time
+// New makes locks. The client is not of a cluster, whose messages are sharded.
+func New(client *redis.Client) *Locks {
+	return &Locks{client: client, process: uuid.NewString(), places: map[string]*place{}}
 }
 
-// New makes locks. A cluster is refused: its messages are sharded.
-func New(client redis.UniversalClient, options Options) (*Locks, error) {
-	if _, isCluster := client.(*redis.ClusterClient); isCluster {
-		return nil, fmt.Errorf("%w: client: must not be of a cluster", ErrBadRequest)
-	}
-	if options.ResponseTimeout == 0 {
-		options.ResponseTimeout = time.Second
-	}
-	locks := &Locks{
-		client:  client,
-		options: options,
-		process: uuid.NewString(),
-		signals: signals{
-			client: client, channels: map[string]*channel{}, followed: map[string]*channel{},
-		},
-		queues:  map[string]*queue{},
-		giveWay: map[string]yield{},
-	}
-	locks.idle = sync.NewCond(&locks.mutex)
-	return locks, nil
-}
-
-// Stats counts attempts, busy answers, and locks that came after a wait.
-func (l *Locks) Stats() Stats {
-	return Stats{Attempts: l.attempts.Load(), Busy: l.busy.Load(), HandOffs: l.handOffs.Load()}
-}
-
-// Flush waits until no release and no abandoned attempt is under way.
+// Flush waits until no release and no abandoned attempt is under way. Locks that are still held end
+// with their leases.
 func (l *Locks) Flush() {
-	l.mutex.Lock()
-	defer l.mutex.Unlock()
-	for l.running > 0 {
-		l.idle.Wait()
+	for l.running.Load() > 0 {
+		time.Sleep(time.Millisecond)
 	}
-}
-
-// Close ends the subscriptions. Locks that are still held end with their leases.
-func (l *Locks) Close() error {
-	l.Flush()
-	return l.signals.close()
 }
 
 // TryLock takes the lock if it is free; else it returns nil.
@@ -138,144 +88,121 @@ func (l *Locks) TryLock(ctx context.Context, name string, options LockOptions) (
 // the error of the connection. If the context ends, nothing is left: what the server grants later
 // is released.
 func (l *Locks) Lock(ctx context.Context, name string, options LockOptions) (*Guard, error) {
-	if options.Lease == 0 {
-		options.Lease = 30 * time.Second
+	options.Lease = cmp.Or(options.Lease, 30*time.Second)
+	switch {
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case len(name) < 1 || len(name) > 512:
+		return nil, fmt.Errorf("%w: name: must have 1 to 512 bytes", ErrBadRequest)
+	case options.Wait < 0 || options.Lease < 10*time.Millisecond,
+		max(options.Lease, options.Wait) > 24*time.Hour:
+		return nil, fmt.Errorf("%w: lease: 10 ms to 24 h; wait: 24 h at most", ErrBadRequest)
+	case options.Owner != nil && options.Owner.name != name:
+		return nil, fmt.Errorf("%w: owner: must be that of the same lock", ErrBadRequest)
 	}
-	if err := l.check(name, &options); err != nil {
-		return nil, err
-	}
-	deadline := time.Now().Add(options.Wait)
-	if options.Owner == nil {
-		leave, err := l.enterQueue(ctx, name, options.Wait)
-		if err != nil {
-			return nil, err
-		}
-		defer leave()
-	}
-	guard, err := l.enter(ctx, name, deadline, &options)
+	guard, err := l.acquire(ctx, name, &options)
 	if err != nil {
 		return nil, err
 	}
-	guard.watch(!options.NoRenewal)
-	if options.Fenced {
-		err = l.drawToken(ctx, guard)
-	}
-	// A token counts only if it came within the validity time.
-	if err == nil && guard.IsLost() {
-		err = ErrLost
-	}
-	if err != nil {
-		_, _ = guard.Release(context.WithoutCancel(ctx))
+	go guard.watch(!options.NoRenewal)
+	if err = guard.drawToken(ctx, options.TokenIssuer); err != nil {
+		_ = guard.Release(context.WithoutCancel(ctx))
 		return nil, err
 	}
 	return guard, nil
 }
 
-func (l *Locks) check(name string, options *LockOptions) error {
-	switch {
-	case len(name) < 1 || len(name) > 512:
-		return fmt.Errorf("%w: name: must have 1 to 512 bytes", ErrBadRequest)
-	case options.Lease < 10*time.Millisecond || options.Lease > maxLease:
-		return fmt.Errorf("%w: lease: must be 10 ms to 24 h", ErrBadRequest)
-	case options.Wait < 0 || options.Wait > maxLease:
-		return fmt.Errorf("%w: wait: must be 0 to 24 h", ErrBadRequest)
-	case options.Owner != nil && options.Owner.name != name:
-		return fmt.Errorf("%w: owner: must be that of a hold of the same lock", ErrBadRequest)
-	case options.Fenced && l.options.TokenIssuer == nil:
-		return fmt.Errorf("%w: fenced: needs a token issuer", ErrBadRequest)
+// acquire waits for its turn in this process, and then for the holder.
+func (l *Locks) acquire(ctx context.Context, name string, options *LockOptions) (*Guard, error) {
+	if options.Owner != nil {
+		// It does not wait: it holds the lock, or the script refuses it.
+		guard := l.newGuard(name, options)
+		_, err := guard.acquire(ctx, 0)
+		return guard, err
 	}
-	return nil
-}
-
-// enterQueue waits for the turn among the goroutines of this process.
-func (l *Locks) enterQueue(ctx context.Context, name string, wait time.Duration) (func(), error) {
-	l.mutex.Lock()
-	entered := l.queues[name]
-	if entered == nil {
-		entered = &queue{turn: make(chan struct{}, 1)}
-		l.queues[name] = entered
+	waiting, cancel := context.WithTimeoutCause(ctx, options.Wait, ErrTimedOut)
+	defer cancel()
+	entered := l.enter(name)
+	defer l.leave(entered)
+	if !entered.turn.TryAcquire(1) && entered.turn.Acquire(waiting, 1) != nil {
+		return nil, context.Cause(waiting)
 	}
-	entered.users++
-	l.mutex.Unlock()
-	leave := func() {
-		l.mutex.Lock()
-		defer l.mutex.Unlock()
-		if entered.users--; entered.users == 0 {
-			delete(l.queues, name)
-		}
-	}
-	select {
-	case entered.turn <- struct{}{}:
-	default:
-		timer := time.NewTimer(wait)
-		defer timer.Stop()
-		select {
-		case entered.turn <- struct{}{}:
-		case <-timer.C:
-			leave()
-			return nil, ErrTimedOut
-		case <-ctx.Done():
-			leave()
-			return nil, context.Cause(ctx)
-		}
-	}
-	return func() { <-entered.turn; leave() }, nil
-}
-
-func (l *Locks) enter(
-	ctx context.Context, name string, deadline time.Time, options *LockOptions,
-) (*Guard, error) {
-	channelName := prefixed("redisson_lock__channel", name)
-	var joined *channel
-	defer func() { l.signals.leave(joined) }()
-	if options.Owner == nil {
-		joined = l.signals.enter(channelName, false)
-	}
+	defer entered.turn.Release(1)
 	for hasWaited := false; ; hasWaited = true {
-		joined.clear()
-		owner := options.Owner
-		if owner == nil {
-			owner = &Owner{text: fmt.Sprintf("%s:%d", l.process, l.owners.Add(1)), name: name}
+		// What came before this attempt is old.
+		for len(entered.wake) > 0 {
+			<-entered.wake
 		}
-		guard := &Guard{
-			locks: l, owner: owner, request: uuid.NewString(), lease: options.Lease,
-			lost: make(chan struct{}),
-		}
-		left, err := l.attempt(ctx, guard, options.Owner != nil, deadline)
-		remaining := time.Until(deadline)
+		guard := l.newGuard(name, options)
+		left, err := guard.acquire(ctx, entered.looks.Swap(0))
 		switch {
-		case isUnanswered(err) && ctx.Err() == nil && hasWaited && options.Owner == nil && remaining > 0:
+		case err == nil && left == granted:
+			if hasWaited {
+				l.HandOffs.Add(1)
+			}
+			return guard, nil
+		case isUnanswered(err) && hasWaited && waiting.Err() == nil:
 			// A waiter outlives a short outage; a newcomer gets the error at once.
 			left = 100
 		case err != nil:
 			return nil, err
-		case left == granted:
-			if hasWaited {
-				l.handOffs.Add(1)
-			}
-			return guard, nil
+		case waiting.Err() != nil:
+			return nil, context.Cause(waiting)
 		}
-		if remaining <= 0 {
-			return nil, ErrTimedOut
-		}
-		if joined == nil {
-			joined = l.signals.enter(channelName, true)
-		}
+		entered.listen(l.client)
 		pause := maxMessageWait
 		if left >= 0 {
 			pause = min(pause, time.Duration(left)*time.Millisecond+leaseEndMargin)
 		}
-		timer := time.NewTimer(min(pause, remaining))
 		select {
-		case <-joined.wake:
-		case <-timer.C:
-			if pause >= remaining {
-				return nil, ErrTimedOut
-			}
-		case <-ctx.Done():
-			timer.Stop()
-			return nil, context.Cause(ctx)
+		case <-entered.wake:
+		case <-time.After(pause):
+		case <-waiting.Done():
+			return nil, context.Cause(waiting)
 		}
-		timer.Stop()
 	}
+}
+
+func (l *Locks) enter(name string) *place {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	entered := l.places[name]
+	if entered == nil {
+		entered = &place{name: name, turn: semaphore.NewWeighted(1), wake: make(chan struct{}, 1)}
+		entered.channel = beside("lock__channel", name)
+		l.places[name] = entered
+	}
+	entered.users++
+	return entered
+}
+
+func (l *Locks) leave(left *place) {
+	time.AfterFunc(250*time.Millisecond, func() {
+		l.mutex.Lock()
+		defer l.mutex.Unlock()
+		if left.users--; left.users == 0 {
+			delete(l.places, left.name)
+			if left.pubsub != nil {
+				go left.pubsub.Close()
+			}
+		}
+	})
+}
+
+// listen wakes the waiter at each message, and at each confirmation: one may be missed before.
+func (p *place) listen(client *redis.Client) {
+	if p.pubsub != nil {
+		return
+	}
+	p.pubsub = client.Subscribe(context.Background())
+	go func() {
+		_ = p.pubsub.Subscribe(context.Background(), p.channel)
+		for range p.pubsub.ChannelWithSubscriptions() {
+			p.isLive.Store(true)
+			select {
+			case p.wake <- struct{}{}:
+			default:
+			}
+		}
+	}()
 }

@@ -15,21 +15,21 @@ func (c *counter) Next(context.Context, string) (uint64, error) {
 }
 
 func TestAllHoldsOfAnOwnerHaveOneTokenAndEachOwnerAHigherOne(t *testing.T) {
-	_, locks := process(t, Options{TokenIssuer: &counter{}})
-	name := freshName()
-	outer := take(t, locks, name, LockOptions{Fenced: true})
-	inner := take(t, locks, name, LockOptions{Fenced: true, Owner: outer.Owner()})
+	_, locks := process(t)
+	name, issuer := freshName(), &counter{}
+	outer := take(t, locks, name, LockOptions{TokenIssuer: issuer})
+	inner := take(t, locks, name, LockOptions{TokenIssuer: issuer, Owner: outer.Owner()})
 	for _, guard := range []*Guard{outer, inner} {
-		if token, ok := guard.Token(); token != 1 || !ok {
-			t.Fatal(token, ok)
+		if token := guard.Token(); token != 1 {
+			t.Fatal(token)
 		}
-		assertRelease(t, guard, Released)
+		assertRelease(t, guard, nil)
 	}
-	later := take(t, locks, name, LockOptions{Fenced: true})
-	if token, _ := later.Token(); token != 2 {
+	later := take(t, locks, name, LockOptions{TokenIssuer: issuer})
+	if token := later.Token(); token != 2 {
 		t.Fatal(token)
 	}
-	assertRelease(t, later, Released)
+	assertRelease(t, later, nil)
 }
 
 type issuerFunc func(ctx context.Context, name string) (uint64, error)
@@ -39,25 +39,24 @@ func (next issuerFunc) Next(ctx context.Context, name string) (uint64, error) {
 }
 
 func TestATokenThatComesAfterTheLeaseIsNotHandedOut(t *testing.T) {
-	_, others := process(t, Options{})
+	_, others := process(t)
 	var second *Guard
-	_, locks := process(t, Options{TokenIssuer: issuerFunc(
-		func(ctx context.Context, name string) (token uint64, err error) {
-			second, err = others.Lock(ctx, name, LockOptions{Wait: limit})
-			return 1, err
-		},
-	)})
+	_, locks := process(t)
+	issuer := issuerFunc(func(ctx context.Context, name string) (token uint64, err error) {
+		second, err = others.Lock(ctx, name, LockOptions{Wait: limit})
+		return 1, err
+	})
 	name := freshName()
-	late := LockOptions{Lease: 200 * time.Millisecond, NoRenewal: true, Fenced: true}
+	late := LockOptions{Lease: 200 * time.Millisecond, NoRenewal: true, TokenIssuer: issuer}
 	if _, err := locks.Lock(t.Context(), name, late); !errors.Is(err, ErrLost) {
 		t.Fatal(err)
 	}
 	assertBusy(t, locks, name)
-	assertRelease(t, second, Released)
+	assertRelease(t, second, nil)
 }
 
 func TestALockThatIsGrantedAfterItsLeaseIsLostAndReleased(t *testing.T) {
-	client, locks := process(t, Options{})
+	client, locks := process(t)
 	name := freshName()
 	client.ClientPause(t.Context(), 500*time.Millisecond)
 	options := LockOptions{Lease: 100 * time.Millisecond}
@@ -67,4 +66,41 @@ func TestALockThatIsGrantedAfterItsLeaseIsLostAndReleased(t *testing.T) {
 	if client.Exists(t.Context(), name).Val() != 0 {
 		t.Fatal("a hold is left")
 	}
+}
+
+func TestAContextThatEndsAsAnotherHoldDrawsTheTokenDoesNotWaitForIt(t *testing.T) {
+	_, locks := process(t)
+	name := freshName()
+	outer := take(t, locks, name, LockOptions{})
+	drawing, finish := make(chan struct{}), make(chan struct{})
+	issuer := issuerFunc(func(context.Context, string) (uint64, error) {
+		close(drawing)
+		<-finish
+		return 1, nil
+	})
+	fenced := LockOptions{Owner: outer.Owner(), TokenIssuer: issuer}
+	drawn := make(chan *Guard)
+	go func() {
+		guard, _ := locks.Lock(context.Background(), name, fenced)
+		drawn <- guard
+	}()
+	<-drawing
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	failed := make(chan error, 1)
+	go func() {
+		_, err := locks.Lock(ctx, name, fenced)
+		failed <- err
+	}()
+	select {
+	case err := <-failed:
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+	case <-time.After(limit):
+		t.Error("it waits for the other one")
+	}
+	close(finish)
+	assertRelease(t, <-drawn, nil)
+	assertRelease(t, outer, nil)
 }

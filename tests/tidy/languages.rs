@@ -9,11 +9,12 @@ use crate::prose::{is_han, without_code};
 use crate::tree::{File, Tree};
 
 /// English pages, and folders of them, beside their Chinese counterparts.
-const PAIRS: [(&str, &str); 6] = [
+const PAIRS: [(&str, &str); 7] = [
     ("README.md", "README.zh.md"),
     ("docs/board.md", "docs/zh/board.md"),
     ("docs/choose-a-lock.md", "docs/zh/choose-a-lock.md"),
     ("docs/learn.md", "docs/zh/learn.md"),
+    ("docs/museum.md", "docs/zh/museum.md"),
     ("docs/locks/", "docs/zh/locks/"),
     ("docs/comparison.png", "docs/zh/comparison.png"),
 ];

@@ -8,6 +8,16 @@ const MAX_FUNCTION_LINES: usize = 70;
 const MAX_COLUMNS: usize = 100;
 const MAX_PARAMETERS: usize = 5;
 
+/// The library of each client, the end of its files' names, and its lines of code at most.
+const CLIENTS: [(&str, &str, usize); 3] = [
+    ("clients/go/", ".go", 400),
+    ("clients/node/src/", ".ts", 400),
+    // Two faces, for asyncio and for threads.
+    ("clients/python/src/", ".py", 450),
+];
+/// What lies beside a client's library: tests, and programs with folders of their own.
+const BESIDE_CLIENTS: [&str; 2] = ["clients/go/contender/", "clients/go/generate/"];
+
 /// What people write by hand and read as code; prose and data have no limits.
 const CODE: [&str; 14] = [
     ".rs",
@@ -40,6 +50,39 @@ pub(crate) fn files_are_short(tree: &Tree) -> Vec<String> {
         file.at(MAX_FILE_LINES + 1, &format!("{lines} lines, of {MAX_FILE_LINES} at most"))
     })
     .collect()
+}
+
+pub(crate) fn clients_are_small(tree: &Tree) -> Vec<String> {
+    let mut found = Vec::new();
+    for (folder, end, most) in CLIENTS {
+        let is_library = |file: &&File| {
+            let is_test = file.path.ends_with("_test.go") || file.under(&BESIDE_CLIENTS);
+            file.under(&[folder]) && !is_test && !file.text.starts_with(GENERATED)
+        };
+        let files: Vec<&File> = tree.ending(&[end]).filter(is_library).collect();
+        let lines: usize = files.iter().map(|file| lines_of_code(file)).sum();
+        if let Some(file) = files.first().filter(|_| lines > most) {
+            let what = format!("{folder} has {lines} lines of code, of {most} at most");
+            found.push(file.at(1, &what));
+        }
+    }
+    found
+}
+
+/// Neither blank lines nor those of comments, which Python's documentation is as well.
+fn lines_of_code(file: &File) -> usize {
+    let (mark, begin, end) = match file.path.ends_with(".py") {
+        true => ("#", "\"\"\"", "\"\"\""),
+        false => ("//", "/*", "*/"),
+    };
+    let mut in_comment = false;
+    let is_code = |line: &&str| {
+        let rest = line.trim();
+        let opened = if in_comment { Some(rest) } else { rest.strip_prefix(begin) };
+        in_comment = opened.is_some_and(|text| !text.contains(end));
+        opened.is_none() && !rest.is_empty() && !rest.starts_with(mark)
+    };
+    file.text.lines().filter(is_code).count()
 }
 
 pub(crate) fn lines_are_short(tree: &Tree) -> Vec<String> {

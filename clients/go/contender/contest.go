@@ -120,7 +120,7 @@ func (c *contender) enterSection(task int, contest *arguments, shared counter) (
 		runtime.Gosched()
 	}
 	time.Sleep(time.Duration(contest.HoldUs) * time.Microsecond)
-	writes := contest.IgnoreLoss || !isOwn || !own.IsLost()
+	writes := contest.IgnoreLoss || !isOwn || own.Err() == nil
 	if writes {
 		if err := shared.write(seen + 1); err != nil {
 			return nil, err
@@ -129,9 +129,9 @@ func (c *contender) enterSection(task int, contest *arguments, shared counter) (
 	valid, token := nowNs(), uint64(0)
 	if isOwn {
 		valid = min(valid, atNs(own.ValidUntil()))
-		token, _ = own.Token()
+		token = own.Token()
 	}
-	if _, err := taken.Release(context.Background()); err != nil {
+	if err := taken.Release(context.Background()); err != nil {
 		fmt.Fprintln(os.Stderr, "contender: a release failed:", err)
 	}
 	return []any{task, asked, []int{0, 0}, acquired, valid, nowNs(), writes, token}, nil
@@ -151,7 +151,7 @@ func watch(own *distlock.Guard, what *arguments, begun chan<- struct{}) {
 	valid, effected := seen, seen
 	for {
 		begin := note()
-		if own.IsLost() {
+		if own.Err() != nil {
 			break
 		}
 		valid = begin
@@ -177,12 +177,12 @@ func watch(own *distlock.Guard, what *arguments, begun chan<- struct{}) {
 // libraryGuard is a lock of bsm/redislock, whose format is that of the kind lua-release.
 type libraryGuard struct{ lock *redislock.Lock }
 
-func (l libraryGuard) Release(ctx context.Context) (distlock.Release, error) {
+func (l libraryGuard) Release(ctx context.Context) error {
 	err := l.lock.Release(ctx)
 	if errors.Is(err, redislock.ErrLockNotHeld) {
-		return distlock.HeldByOther, nil
+		return distlock.ErrHeldByOther
 	}
-	return distlock.Released, err
+	return err
 }
 
 func redislockOn(client *redis.Client) func(request) (guard, error) {

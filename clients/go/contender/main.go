@@ -106,11 +106,13 @@ type contender struct {
 	holds  map[uint64]*hold
 	owners map[string]*distlock.Owner
 	last   uint64
+	// isFenced says that there is an issuer of tokens.
+	isFenced bool
 }
 
 // guard is a lock of this library or of another one.
 type guard interface {
-	Release(context.Context) (distlock.Release, error)
+	Release(context.Context) error
 }
 
 type hold struct {
@@ -135,13 +137,8 @@ func newContender(told setup) (*contender, error) {
 		holds:  map[uint64]*hold{},
 		owners: map[string]*distlock.Owner{},
 	}
-	lockOptions := distlock.Options{}
-	if string(told.Tokens) != "null" && len(told.Tokens) > 0 {
-		lockOptions.TokenIssuer = redisCounter{c.client}
-	}
-	if c.locks, err = distlock.New(c.client, lockOptions); err != nil {
-		return nil, err
-	}
+	c.isFenced = string(told.Tokens) != "null" && len(told.Tokens) > 0
+	c.locks = distlock.New(c.client)
 	c.lock = c.ownLock
 	if told.Kind == "lua-release" {
 		c.lock = redislockOn(c.client)
@@ -150,8 +147,7 @@ func newContender(told setup) (*contender, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, err = first.Release(context.Background())
-	return c, err
+	return c, first.Release(context.Background())
 }
 
 // redisCounter draws tokens for tests. A counter in Redis is no token source: a failover may set it
@@ -167,7 +163,12 @@ func (c *contender) ownLock(wanted request) (guard, error) {
 		Wait:      time.Duration(wanted.WaitMs) * time.Millisecond,
 		Lease:     time.Duration(wanted.LeaseMs) * time.Millisecond,
 		NoRenewal: wanted.Renewed != nil && !*wanted.Renewed,
-		Fenced:    wanted.Fenced,
+	}
+	if wanted.Fenced {
+		if !c.isFenced {
+			return nil, fmt.Errorf("%w: fenced: needs a token issuer", distlock.ErrBadRequest)
+		}
+		options.TokenIssuer = redisCounter{c.client}
 	}
 	if wanted.MaxHold != nil {
 		return nil, errUnsupported
@@ -219,9 +220,8 @@ func (c *contender) try(command json.RawMessage) (any, error) {
 		left, err := c.client.Do(context.Background(), "PTTL", what.Name).Int64()
 		return object{"inspected": object{"is_locked": left != -2, "left_ms": left}}, err
 	case "count":
-		stats := c.locks.Stats()
-		counted := object{"attempts": stats.Attempts, "busy": stats.Busy}
-		counted["hand_offs"] = stats.HandOffs
+		counted := object{"attempts": c.locks.Attempts.Load(), "busy": c.locks.Busy.Load()}
+		counted["hand_offs"] = c.locks.HandOffs.Load()
 		return object{"counted": counted}, nil
 	case "flush":
 		c.locks.Flush()
@@ -233,8 +233,14 @@ func (c *contender) try(command json.RawMessage) (any, error) {
 	}
 	if verb == "release" {
 		close(held.released)
-		outcome, err := held.Release(context.Background())
-		return object{"released": []string{"released", "held_by_other", "gone"}[outcome]}, err
+		outcome, err := "released", held.Release(context.Background())
+		switch {
+		case errors.Is(err, distlock.ErrHeldByOther):
+			outcome, err = "held_by_other", nil
+		case errors.Is(err, distlock.ErrGone):
+			outcome, err = "gone", nil
+		}
+		return object{"released": outcome}, err
 	}
 	own, err := held.own()
 	if err != nil {
@@ -242,12 +248,12 @@ func (c *contender) try(command json.RawMessage) (any, error) {
 	}
 	switch verb {
 	case "is_lost":
-		return object{"looked": object{"lost": own.IsLost()}}, nil
+		return object{"looked": object{"lost": own.Err() != nil}}, nil
 	case "validity":
 		until := atNs(own.ValidUntil())
 		return object{"validity": object{"until_ns": until, "looked_ns": nowNs()}}, nil
 	case "effect":
-		isHeld := !own.IsLost()
+		isHeld := own.Err() == nil
 		if isHeld {
 			err = addOne(what.File)
 		}
@@ -290,7 +296,7 @@ func (c *contender) hold(wanted request) (any, error) {
 	if own, err := noted.own(); err == nil {
 		c.owners[own.Owner().String()] = own.Owner()
 		held["owner"], held["valid_until_ns"] = own.Owner().String(), atNs(own.ValidUntil())
-		if token, has := own.Token(); has {
+		if token := own.Token(); token != 0 {
 			held["token"] = token
 		}
 		go reportLoss(c.last, own, noted.released)
@@ -301,9 +307,12 @@ func (c *contender) hold(wanted request) (any, error) {
 func reportLoss(handle uint64, own *distlock.Guard, released <-chan struct{}) {
 	select {
 	case <-own.Lost():
-		cause := map[distlock.Cause]string{distlock.Expired: "expired", distlock.Taken: "taken"}
+		cause := "expired"
+		if errors.Is(own.Err(), distlock.ErrTaken) {
+			cause = "taken"
+		}
 		say(nil, object{"lost": object{
-			"handle": handle, "cause": cause[own.Cause()], "told_ns": nowNs(),
+			"handle": handle, "cause": cause, "told_ns": nowNs(),
 			"valid_until_ns": atNs(own.ValidUntil()),
 		}})
 	case <-released:

@@ -94,7 +94,7 @@ const client = createClient({ url: setup.addresses.redis });
 client.on('error', (error) => console.error(`contender: ${error}`));
 // A counter in Redis is no token source: a failover may set it back. For tests it will do.
 const tokenIssuer = { next: async (name: string) => BigInt(await client.incr(`tokens:${name}`)) };
-const locks = new Locks(client, setup.token_source ? { tokenIssuer } : {});
+const locks = new Locks(client);
 const holds = new Map<number, Guard>();
 const owners = new Map<string, Owner>();
 let lastHandle = 0;
@@ -102,12 +102,13 @@ let lastHandle = 0;
 function acquire(want: LockRequest): Promise<Guard> {
   if (want.max_hold_ms !== null) throw new Refusal('unsupported', 'max_hold_ms');
   const owner = want.as_owner === null ? undefined : owners.get(want.as_owner);
+  if (want.fenced && !setup.token_source) throw new Refusal('bad_request', 'no token issuer');
   if (want.as_owner !== null && owner === undefined) throw new Refusal('lost', 'no such owner');
   return locks.lock(want.name, {
     wait: want.wait_ms,
     lease: want.lease_ms,
     renew: want.renewed !== false,
-    fenced: want.fenced,
+    ...(want.fenced && { tokenIssuer }),
     ...(owner && { owner }),
   });
 }

@@ -26,12 +26,10 @@ export function isUnanswered(error: unknown): boolean {
   return !answers.some((answer) => error instanceof answer);
 }
 
-/** What an error of a script means; the error itself if it is none of a lock. */
-export function scriptError(error: unknown): unknown {
-  if (!(error instanceof ErrorReply)) return error;
-  if (error.message.startsWith('LOST')) return new LockLostError(error.message, { cause: error });
-  if (error.message.includes('WRONGTYPE')) {
-    return new HeldByOtherKindError(error.message, { cause: error });
-  }
-  return error;
+/** Throws what an error of a script means; the error itself if it is none of a lock. */
+export function throwScriptError(cause: unknown): never {
+  const message = cause instanceof ErrorReply ? cause.message : '';
+  if (message.startsWith('LOST')) throw new LockLostError(message, { cause });
+  if (message.includes('WRONGTYPE')) throw new HeldByOtherKindError(message, { cause });
+  throw cause;
 }

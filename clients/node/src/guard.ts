@@ -1,6 +1,13 @@
-import { LockLostError } from './errors.js';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { LockLostError, isUnanswered } from './errors.js';
 import type { Locks } from './locks.js';
-import { RENEW } from './server.js';
+import { ABANDON, ACQUIRE, RELEASE, RENEW, beside, channelOf, wait } from './server.js';
+
+/** How long the server remembers a re-entry or a release, and an abandoned attempt. */
+const LATCH_MS = 10_000;
+const ABANDON_MS = 60_000;
+const WAKE_ONE = '0';
+const ABSENT = -2;
 
 /** How a release ended. */
 export type Release = 'released' | 'held_by_other' | 'gone';
@@ -9,14 +16,16 @@ export type Release = 'released' | 'held_by_other' | 'gone';
 export type LossCause = 'expired' | 'taken';
 
 /** The owner of a lock, for re-entry. All its holds have one fencing token. */
-export class Owner {
+export interface Owner {
+  readonly text: string;
+  readonly name: string;
   /** @internal */
-  token: Promise<bigint> | undefined;
+  token?: Promise<bigint> | undefined;
+}
 
-  constructor(
-    readonly text: string,
-    readonly name: string,
-  ) {}
+/** Draws fencing tokens, which rise for ever, whatever happens to Redis. */
+export interface TokenIssuer {
+  next(name: string): Promise<bigint>;
 }
 
 /** A held lock. `await using` releases it. */
@@ -26,17 +35,16 @@ export class Guard implements AsyncDisposable {
   /** By `performance.now()`: until when the lock is valid, unless it is renewed. */
   validUntil = 0;
   readonly #lost = new AbortController();
+  readonly #ended = new AbortController();
   #cause: LossCause | undefined;
-  #timer: NodeJS.Timeout | undefined;
-  #isReleased = false;
   #release: Promise<Release> | undefined;
 
   /** @internal */
   constructor(
     private readonly locks: Locks,
+    private readonly id: string,
     readonly owner: Owner,
-    readonly request: string,
-    readonly lease: number,
+    private readonly lease: number,
   ) {}
 
   /** Aborted with a `LockLostError` when the lock is lost. */
@@ -46,7 +54,7 @@ export class Guard implements AsyncDisposable {
 
   /** Reads the clock, so a process that was frozen knows at its first look. Final. */
   get lossCause(): LossCause | undefined {
-    if (this.#cause === undefined && performance.now() >= this.validUntil) this.#lose('expired');
+    if (performance.now() >= this.validUntil) this.#lose('expired');
     return this.#cause;
   }
 
@@ -57,9 +65,8 @@ export class Guard implements AsyncDisposable {
 
   /** Releases this hold, once. The last hold of the owner frees the lock. */
   release(): Promise<Release> {
-    this.#isReleased = true;
-    clearTimeout(this.#timer);
-    this.#release ??= this.locks.releaseHold(this);
+    this.#ended.abort();
+    this.#release ??= this.locks.inBackground(this.#free());
     return this.#release;
   }
 
@@ -67,45 +74,105 @@ export class Guard implements AsyncDisposable {
     await this.release();
   }
 
-  /** @internal Counts from the sending of a granted request, with a margin for clocks. */
-  extend(sent: number): void {
-    this.validUntil = sent + this.lease - (this.lease / 100 + 2);
+  /** @internal Asks the server once; the rest of the holder's lease in ms if the lock is busy. */
+  async attempt(looks: number, signal: AbortSignal | undefined): Promise<number | null> {
+    const { name, text } = this.owner;
+    for (let looked = 0; looked < looks; looked += 1) {
+      const left = await this.locks.server.send<number>(['PTTL', name], signal);
+      if (left !== ABSENT) return left;
+    }
+    this.locks.stats.attempts += 1;
+    this.#extend(performance.now());
+    const args = [this.lease, text, Number(text !== this.id), LATCH_MS];
+    try {
+      const words = [2, name, this.#key('lock_latch'), ...args];
+      const left = await this.locks.server.run<number | null>(ACQUIRE, words, signal);
+      this.locks.stats.busy += Number(left !== null);
+      return left;
+    } catch (error) {
+      if (signal?.aborted || isUnanswered(error)) void this.locks.inBackground(this.#abandon());
+      throw error;
+    }
   }
 
   /** @internal Renews at every third of the lease until the hold ends, and notices the end. */
-  watch(renewAt: number | undefined): void {
-    if (this.#isReleased || this.isLost) return;
-    const next = Math.min(this.validUntil, renewAt ?? Infinity);
-    this.#timer = setTimeout(() => {
-      if (this.isLost) return;
-      if (renewAt === undefined || performance.now() < renewAt) this.watch(renewAt);
-      else void this.#renew();
-    }, next - performance.now());
-    this.#timer.unref();
+  async watch(renews: boolean): Promise<void> {
+    const { signal } = this.#ended;
+    for (let pause = this.lease / 3; !this.isLost && !signal.aborted;) {
+      const left = this.validUntil - performance.now();
+      await sleep(Math.min(pause, left), undefined, { signal, ref: false }).catch(() => {});
+      if (!renews || this.isLost || signal.aborted) continue;
+      // The end of validity is noticed while the answer is awaited.
+      const late = sleep(this.validUntil - performance.now(), 0, { ref: false });
+      pause = await Promise.race([this.#renew(signal), late]);
+    }
   }
 
-  async #renew(): Promise<void> {
+  /** @internal Draws the owner's token, which counts only if it comes within the validity time. */
+  async drawToken(issuer: TokenIssuer, signal: AbortSignal | undefined): Promise<void> {
+    const { owner } = this;
+    owner.token ??= issuer.next(owner.name).catch((error: unknown) => {
+      owner.token = undefined;
+      throw error;
+    });
+    this.token = await wait(owner.token, this.validUntil - performance.now(), signal);
+    if (this.token === undefined) this.#lose('expired');
+  }
+
+  async #free(): Promise<Release> {
+    const { places, server } = this.locks;
+    const { name, text } = this.owner;
+    const place = places.enter(name);
+    const keys = [name, channelOf(name), this.#key('unlock_latch')];
+    const words = [3, ...keys, WAKE_ONE, this.lease, text, LATCH_MS, 'PUBLISH'];
+    const answer = await server.run<number>(RELEASE, words).finally(() => places.leave(place));
+    // The quickest process would have it again and again: it looks before it asks.
+    place.looks = Math.min(answer - 1 - Number(place.isLive), 2);
+    if (answer >= 0) return 'released';
+    return answer === -1 ? 'gone' : 'held_by_other';
+  }
+
+  /** Undoes an attempt without an answer, or keeps it from being carried out later. */
+  async #abandon(): Promise<void> {
+    const { name, text } = this.owner;
+    const keys = [name, channelOf(name), this.#key('lock_latch')];
+    const args = [WAKE_ONE, text, Number(text !== this.id), ABANDON_MS, 'PUBLISH'];
+    // By its text: a server that hangs now could not ask for it later.
+    const words = ['EVAL', ABANDON.text, 3, ...keys, ...args];
+    const undo = () => this.locks.server.send(words).then(() => false, isUnanswered);
+    const end = performance.now() + this.lease;
+    for (let pause = 50; (await undo()) && performance.now() < end;) {
+      await sleep(pause);
+      pause = Math.min(2 * pause, 1000);
+    }
+  }
+
+  async #renew(signal: AbortSignal): Promise<number> {
     const sent = performance.now();
-    let renewAt = sent + this.lease / 3;
-    // The end of validity is noticed while the answer is awaited.
-    this.watch(undefined);
-    const awaited = this.#timer;
     try {
-      const args = [this.owner.text, this.lease];
-      const [isRenewed] = await this.locks.server.call<number[]>(RENEW, [this.owner.name], args);
-      if (this.#isReleased || this.isLost) return;
-      if (isRenewed === 1) this.extend(sent);
-      else this.#lose('taken');
+      const words = [1, this.owner.name, this.owner.text, this.lease];
+      const [isRenewed] = await this.locks.server.run<number[]>(RENEW, words, signal);
+      if (isRenewed === 0 && !signal.aborted) this.#lose('taken');
+      if (!this.isLost) this.#extend(sent);
+      return this.lease / 3;
     } catch {
       // Without an answer again after a thirtieth.
-      renewAt = performance.now() + this.lease / 30;
+      return this.lease / 30;
     }
-    clearTimeout(awaited);
-    this.watch(renewAt);
+  }
+
+  /** A key of this acquisition alone. */
+  #key(kind: string): string {
+    return `${beside(kind, this.owner.name)}:${this.id}`;
+  }
+
+  /** Counts from the sending of a granted request, with a margin for clocks. */
+  #extend(sent: number): void {
+    this.validUntil = sent + this.lease - (this.lease / 100 + 2);
   }
 
   #lose(cause: LossCause): void {
-    this.#cause = cause;
-    this.#lost.abort(new LockLostError(`the lock ${this.owner.name} is lost: ${cause}`));
+    this.#cause ??= cause;
+    this.#lost.abort(new LockLostError(`the lock ${this.owner.name} is lost: ${this.#cause}`));
   }
 }

@@ -1,4 +1,4 @@
 /** Locks in Redis that exclude Redisson's `RLock`, and the kind `redisson` of the Rust library. */
 export { HeldByOtherKindError, LockLostError, LockTimeoutError, NoAnswerError } from './errors.js';
-export { Guard, Owner, type LossCause, type Release } from './guard.js';
-export { Locks, type LockOptions, type LocksOptions, type TokenIssuer } from './locks.js';
+export { Guard, type LossCause, type Owner, type Release, type TokenIssuer } from './guard.js';
+export { Locks, type LockOptions } from './locks.js';

@@ -1,98 +1,81 @@
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
-import type { RedisClientType } from '@redis/client';
-import { NoAnswerError, isUnanswered, scriptError } from './errors.js';
+import { ErrorReply, type RedisClientType } from '@redis/client';
+import { NoAnswerError, isUnanswered, throwScriptError } from './errors.js';
+
+/** How long the server may take to answer. */
+const RESPONSE_TIMEOUT_MS = 1000;
 
 /** A client of node-redis with any modules, and of any protocol. */
 // eslint-disable-next-line @typescript-eslint/no-explicit-any
 export type Client = RedisClientType<any, any, any, any, any>;
 
-class Script {
-  readonly text: string;
-  readonly digest: string;
-
-  constructor(name: string) {
-    this.text = readFileSync(new URL(`../lua/${name}.lua`, import.meta.url), 'utf8');
-    this.digest = createHash('sha1').update(this.text).digest('hex');
-  }
+function script(name: string) {
+  const text = readFileSync(new URL(`../lua/${name}.lua`, import.meta.url), 'utf8');
+  return { text, digest: createHash('sha1').update(text).digest('hex') };
 }
 
-export const ACQUIRE = new Script('redisson_acquire');
-export const RELEASE = new Script('redisson_release');
-export const ABANDON = new Script('redisson_abandon');
-export const RENEW = new Script('renew');
+type Script = ReturnType<typeof script>;
+export const ACQUIRE = script('redisson_acquire');
+export const RELEASE = script('redisson_release');
+export const ABANDON = script('redisson_abandon');
+export const RENEW = script('renew');
 
 /** A key beside the lock's, in the same slot of a cluster, as Redisson names it. */
-export function prefixed(prefix: string, name: string): string {
-  return name.includes('{') ? `${prefix}:${name}` : `${prefix}:{${name}}`;
+export function beside(kind: string, name: string): string {
+  return name.includes('{') ? `redisson_${kind}:${name}` : `redisson_${kind}:{${name}}`;
 }
 
-/** Sends commands, each with a bound on the time of its answer. */
+/** Where a release tells waiters. */
+export const channelOf = (name: string): string => beside('lock__channel', name);
+
+/** Sends commands, each with a bound on the time of its answer. An abort ends the wait for it. */
 export class Server {
-  constructor(
-    private readonly client: Client,
-    private readonly responseTimeout: number,
-  ) {}
+  constructor(readonly client: Client) {}
 
-  async send<T>(...words: string[]): Promise<T> {
+  async send<T>(words: (string | number)[], signal?: AbortSignal): Promise<T> {
     const controller = new AbortController();
-    let timer: NodeJS.Timeout | undefined;
-    const late = new Promise<never>((_, reject) => {
-      timer = setTimeout(() => {
-        reject(new NoAnswerError(`Redis did not answer within ${this.responseTimeout} ms`));
-        // What is not sent yet need not be sent.
-        controller.abort();
-      }, this.responseTimeout);
-    });
+    const asking = this.client.sendCommand(words.map(String), { abortSignal: controller.signal });
     try {
-      const asking = this.client.sendCommand(words, { abortSignal: controller.signal });
-      return (await Promise.race([asking, late])) as T;
+      const answer = await wait<unknown>(asking, RESPONSE_TIMEOUT_MS, signal);
+      if (answer !== undefined) return answer as T;
+      throw new NoAnswerError(`Redis did not answer within ${RESPONSE_TIMEOUT_MS} ms`);
     } finally {
-      clearTimeout(timer);
+      // What is not sent yet need not be sent.
+      controller.abort();
     }
   }
 
-  /** By its digest; a server that does not know it gets its text. */
-  async once<T>(script: Script, keys: string[], args: (string | number)[]): Promise<T> {
-    const words = [String(keys.length), ...keys, ...args.map(String)];
-    try {
-      return await this.send<T>('EVALSHA', script.digest, ...words);
-    } catch (error) {
-      if (isUnanswered(error) || !(error as Error).message.startsWith('NOSCRIPT')) throw error;
-      return await this.send<T>('EVAL', script.text, ...words);
-    }
-  }
-
-  /** A lost answer costs one repetition, which is safe: the scripts count it once. */
-  async call<T>(script: Script, keys: string[], args: (string | number)[]): Promise<T> {
-    try {
-      return await this.once<T>(script, keys, args).catch((error: unknown) => {
-        if (!isUnanswered(error)) throw error;
-        return this.once<T>(script, keys, args);
+  /** Calls a script by its digest; a server that does not know it gets its text. */
+  async run<T>(called: Script, words: (string | number)[], signal?: AbortSignal): Promise<T> {
+    const once = (): Promise<T> =>
+      this.send<T>(['EVALSHA', called.digest, ...words], signal).catch((error: unknown) => {
+        if (!(error instanceof ErrorReply && error.message.startsWith('NOSCRIPT'))) throw error;
+        return this.send<T>(['EVAL', called.text, ...words], signal);
       });
-    } catch (error) {
-      throw scriptError(error);
-    }
+    // A lost answer costs one repetition, which is safe: the scripts count it once.
+    const repeated = once().catch((error: unknown) => {
+      if (!isUnanswered(error) || signal?.aborted) throw error;
+      return once();
+    });
+    return repeated.catch(throwScriptError);
   }
 }
 
-/**
- * Waits until `arm`'s argument is called (true) or the time is over (false). An abort rejects.
- */
-export function wait(
-  ms: number,
-  signal: AbortSignal | undefined,
-  arm: (wake: () => void) => void,
-): Promise<boolean> {
-  return new Promise((resolve, reject) => {
-    const end = (settle: () => void) => {
-      clearTimeout(timer);
-      signal?.removeEventListener('abort', abort);
-      settle();
-    };
-    const abort = () => end(() => reject(signal?.reason));
-    const timer = setTimeout(() => end(() => resolve(false)), ms);
-    signal?.addEventListener('abort', abort, { once: true });
-    arm(() => end(() => resolve(true)));
+/** What a promise brings, or undefined when the time is over. An abort rejects. */
+export async function wait<T>(what: Promise<T>, ms: number, signal?: AbortSignal) {
+  let timer: NodeJS.Timeout | undefined;
+  let abort = (): void => {};
+  const end = new Promise<undefined>((resolve, reject) => {
+    timer = setTimeout(resolve, ms, undefined);
+    abort = () => reject(signal?.reason);
+    signal?.addEventListener('abort', abort);
+    if (signal?.aborted) abort();
   });
+  try {
+    return await Promise.race([what, end]);
+  } finally {
+    clearTimeout(timer);
+    signal?.removeEventListener('abort', abort);
+  }
 }

@@ -1,95 +1,19 @@
 import assert from 'node:assert/strict';
-import { spawn, type ChildProcess } from 'node:child_process';
-import { randomUUID } from 'node:crypto';
-import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
-import { createServer, type AddressInfo } from 'node:net';
-import { tmpdir } from 'node:os';
-import { delimiter, join } from 'node:path';
-import { after, before, test } from 'node:test';
+import { readFileSync } from 'node:fs';
+import { test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { createClient } from '@redis/client';
 import {
   HeldByOtherKindError,
   LockLostError,
   LockTimeoutError,
-  Locks,
   NoAnswerError,
-  type Guard,
-  type LocksOptions,
 } from '../src/index.js';
 import { RELEASE, type Server } from '../src/server.js';
-
-const LIMIT = 10_000;
-let port = 0;
-let server: ChildProcess;
-let folder: string;
-
-// A private Redis. Debian's `redis-check-rdb` is the same program under another name.
-before(async () => {
-  const folders = (process.env.PATH ?? '').split(delimiter);
-  const names = ['redis-server', 'redis-check-rdb'];
-  const places = names.flatMap((name) => folders.map((place) => join(place, name)));
-  const program = places.find((place) => existsSync(place));
-  assert(program, 'missing: redis-server; apt-get install redis-tools brings it');
-  port = await freePort();
-  folder = mkdtempSync(join(tmpdir(), 'distlock-node-'));
-  const words = ['--port', String(port), '--save', '', '--dir', folder];
-  server = spawn(program, words, { argv0: 'redis-server', stdio: 'ignore' });
-});
-
-after(() => {
-  server.kill('SIGKILL');
-  rmSync(folder, { recursive: true });
-});
-
-function freePort(): Promise<number> {
-  return new Promise((resolve) => {
-    const free = createServer().listen(0, '127.0.0.1', () => {
-      const found = (free.address() as AddressInfo).port;
-      free.close(() => resolve(found));
-    });
-  });
-}
-
-type Client = Awaited<ReturnType<typeof connected>>;
-
-async function connected() {
-  const client = createClient({ url: `redis://127.0.0.1:${port}` });
-  client.on('error', () => {});
-  await client.connect();
-  return client;
-}
-
-/** Runs with what two processes are, as far as the server can see. */
-async function withTwo(
-  options: LocksOptions,
-  run: (locks: Locks, others: Locks, client: Client) => Promise<void>,
-): Promise<void> {
-  const clients = [await connected(), await connected()] as const;
-  const [locks, others] = clients.map((client) => new Locks(client, options)) as [Locks, Locks];
-  try {
-    await run(locks, others, clients[0]);
-  } finally {
-    await Promise.all([locks.close(), others.close()]);
-    for (const client of clients) client.destroy();
-  }
-}
-
-const freshName = (): string => `lock:test:${randomUUID()}`;
-
-async function eventually(what: string, holds: () => Promise<boolean> | boolean): Promise<void> {
-  for (const deadline = performance.now() + LIMIT; !(await holds()); await sleep(5)) {
-    assert(performance.now() < deadline, `not within ${LIMIT} ms: ${what}`);
-  }
-}
-
-async function waiters(client: Client, name: string): Promise<number> {
-  const channel = `redisson_lock__channel:{${name}}`;
-  return Number((await client.pubSubNumSub([channel]))[channel]);
-}
+import { LIMIT, connected, eventually, freePort, freshName, waiters, withTwo } from './support.js';
 
 test('a second owner waits until the first one releases', () =>
-  withTwo({}, async (locks, others, client) => {
+  withTwo(async (locks, others, client) => {
     const name = freshName();
     const first = await locks.lock(name);
     assert.equal(await others.tryLock(name), undefined);
@@ -105,7 +29,7 @@ test('a second owner waits until the first one releases', () =>
   }));
 
 test('tasks of one process enter one at a time', () =>
-  withTwo({}, async (locks) => {
+  withTwo(async (locks) => {
     const name = freshName();
     let counted = 0;
     const enter = async (): Promise<void> => {
@@ -122,7 +46,7 @@ test('tasks of one process enter one at a time', () =>
   }));
 
 test('a wait that is over rejects with a timeout', () =>
-  withTwo({}, async (locks, others) => {
+  withTwo(async (locks, others) => {
     const name = freshName();
     const held = await locks.lock(name);
     const begun = performance.now();
@@ -134,7 +58,7 @@ test('a wait that is over rejects with a timeout', () =>
   }));
 
 test('the owner enters again and its last release frees', () =>
-  withTwo({}, async (locks, others, client) => {
+  withTwo(async (locks, others, client) => {
     const name = freshName();
     const outer = await locks.lock(name);
     const inner = await locks.lock(name, { owner: outer.owner });
@@ -148,7 +72,7 @@ test('the owner enters again and its last release frees', () =>
   }));
 
 test('a renewed lease lasts and one that is not renewed ends', () =>
-  withTwo({}, async (locks, others) => {
+  withTwo(async (locks, others) => {
     const name = freshName();
     const renewed = await locks.lock(name, { lease: 3000 });
     const fixed = await locks.lock(`${name}:fixed`, { lease: 900, renew: false });
@@ -166,7 +90,7 @@ test('a renewed lease lasts and one that is not renewed ends', () =>
   }));
 
 test('a lock that is removed is lost and its work is told', () =>
-  withTwo({}, async (locks, _, client) => {
+  withTwo(async (locks, _, client) => {
     const name = freshName();
     const work = locks.using(name, { lease: 1500 }, async (guard) => {
       await client.del(name);
@@ -177,7 +101,7 @@ test('a lock that is removed is lost and its work is told', () =>
   }));
 
 test('a waiter that is aborted leaves neither hold nor subscription', () =>
-  withTwo({}, async (locks, others, client) => {
+  withTwo(async (locks, others, client) => {
     const name = freshName();
     const held = await locks.lock(name);
     const controller = new AbortController();
@@ -195,7 +119,7 @@ test('a waiter that is aborted leaves neither hold nor subscription', () =>
   }));
 
 test('an acquisition that is aborted at any step holds nothing', () =>
-  withTwo({}, async (locks, others, client) => {
+  withTwo(async (locks, others, client) => {
     let [aborted, taken] = [0, 0];
     for (let steps = 0; taken < 20 && steps < 2000; steps += 1) {
       const name = freshName();
@@ -217,7 +141,7 @@ test('an acquisition that is aborted at any step holds nothing', () =>
   }));
 
 test('a waiter that is aborted as it gets its turn passes it on', () =>
-  withTwo({}, async (locks) => {
+  withTwo(async (locks) => {
     // At one of these steps of the microtask queue the holder leaves between abort and rejection.
     for (let steps = 0; steps < 20; steps += 1) {
       const name = freshName();
@@ -235,28 +159,78 @@ test('a waiter that is aborted as it gets its turn passes it on', () =>
   }));
 
 test('a re-entry that is aborted leaves the outer hold although answers are lost', () =>
-  withTwo({}, async (locks, _, client) => {
+  withTwo(async (locks, _, client) => {
     const name = freshName();
     const outer = await locks.lock(name);
     const { server } = locks;
-    const call = server.call.bind(server);
-    server.call = (async (script, keys, args) => {
-      const answer = await call(script, keys, args);
+    const run = server.run.bind(server);
+    server.run = (async (script, words, signal) => {
+      const answer = await run(script, words, signal);
       if (script === RELEASE) throw new NoAnswerError('lost by the test');
       return answer;
-    }) as Server['call'];
+    }) as Server['run'];
     const controller = new AbortController();
     const inner = locks.lock(name, { owner: outer.owner, signal: controller.signal });
     controller.abort();
     await assert.rejects(inner, { name: 'AbortError' });
     await locks.flush();
     assert.equal(await client.hGet(name, outer.owner.text), '1');
-    server.call = call;
+    server.run = run;
     assert.equal(await outer.release(), 'released');
   }));
 
+test('an acquisition that is aborted by the loss of another lock holds nothing', () =>
+  withTwo(async (locks, _, client) => {
+    const name = freshName();
+    const controller = new AbortController();
+    // The server knows the script, and no connection has sent it last.
+    await (await locks.lock(name)).release();
+    assert.equal(await client.exists(name), 0);
+    const observer = await connected();
+    await observer.sendCommand(['CLIENT', 'PAUSE', String(LIMIT), 'WRITE']);
+    const taking = assert.rejects(locks.lock(name, { signal: controller.signal }), LockLostError);
+    await eventually('the server has the request', async () =>
+      String(await observer.sendCommand(['CLIENT', 'LIST'])).includes('cmd=evalsha'),
+    );
+    controller.abort(new LockLostError('the outer lock is lost'));
+    await taking;
+    await observer.sendCommand(['CLIENT', 'UNPAUSE']);
+    observer.destroy();
+    await locks.flush();
+    assert.equal(await client.exists(name), 0);
+  }));
+
+test('names that share a channel are both woken', () =>
+  withTwo(async (locks, others, client) => {
+    // A process that stands still is late once, and one that polls is late each time.
+    await eventually('both are woken by messages', async () => {
+      const plain = freshName();
+      const held = [await locks.lock(plain), await locks.lock(`{${plain}}`)];
+      const before = others.stats.busy;
+      const waits = held.map((guard) => others.lock(guard.owner.name, { wait: LIMIT }));
+      await eventually('they wait', async () => (await waiters(client, plain)) === 1);
+      // Once more after the confirmation of the subscription.
+      await eventually('both have asked twice', () => others.stats.busy >= before + 4);
+      const begun = performance.now();
+      for (const [at, guard] of held.entries()) {
+        await guard.release();
+        await (await waits[at]!).release();
+      }
+      return performance.now() - begun < 500;
+    });
+  }));
+
+test('scripts that the server has forgotten are sent again', () =>
+  withTwo(async (locks, _, client) => {
+    const guard = await locks.lock(freshName());
+    await client.sendCommand(['SCRIPT', 'FLUSH']);
+    assert.equal(await guard.release(), 'released');
+    await client.sendCommand(['SCRIPT', 'FLUSH']);
+    await (await locks.lock(freshName())).release();
+  }));
+
 test('a lost message costs a second at most', () =>
-  withTwo({}, async (locks, others, client) => {
+  withTwo(async (locks, others, client) => {
     const name = freshName();
     await locks.lock(name);
     const waiting = others.lock(name, { wait: LIMIT });
@@ -268,7 +242,7 @@ test('a lost message costs a second at most', () =>
   }));
 
 test('a waiter outlives its lost connection for messages', () =>
-  withTwo({}, async (locks, others, client) => {
+  withTwo(async (locks, others, client) => {
     const name = freshName();
     const held = await locks.lock(name);
     const waiting = others.lock(name, { wait: LIMIT });
@@ -280,7 +254,7 @@ test('a waiter outlives its lost connection for messages', () =>
   }));
 
 test('locks are closed although their connection for messages is not made', () =>
-  withTwo({}, async (locks, others, client) => {
+  withTwo(async (locks, others, client) => {
     const name = freshName();
     const held = await others.lock(name);
     const url = `redis://127.0.0.1:${await freePort()}`;
@@ -304,47 +278,15 @@ test('locks are closed although their connection for messages is not made', () =
   }));
 
 test('a key that is no lock is refused and stays', () =>
-  withTwo({}, async (locks, _, client) => {
+  withTwo(async (locks, _, client) => {
     const name = freshName();
     await client.set(name, '3');
     await assert.rejects(locks.lock(name), HeldByOtherKindError);
     assert.equal(await client.get(name), '3');
   }));
 
-test('all holds of an owner have one token and each owner a higher one', () => {
-  let last = 0n;
-  const tokenIssuer = { next: async () => ++last };
-  return withTwo({ tokenIssuer }, async (locks) => {
-    const name = freshName();
-    const outer = await locks.lock(name, { fenced: true });
-    const inner = await locks.lock(name, { fenced: true, owner: outer.owner });
-    assert.deepEqual([outer.token, inner.token], [1n, 1n]);
-    await Promise.all([outer.release(), inner.release()]);
-    const later = await locks.lock(name, { fenced: true });
-    assert.equal(later.token, 2n);
-    await later.release();
-  });
-});
-
-test('a token that comes after the lease is not handed out', () => {
-  let other: Locks;
-  let second: Guard | undefined;
-  const next = async (name: string): Promise<bigint> => {
-    second = await other.lock(name, { wait: LIMIT });
-    return 1n;
-  };
-  return withTwo({ tokenIssuer: { next } }, async (locks, others) => {
-    const name = freshName();
-    other = others;
-    const late = locks.lock(name, { lease: 200, renew: false, fenced: true });
-    await assert.rejects(late, LockLostError);
-    assert.equal(await locks.tryLock(name), undefined, 'the second owner holds it');
-    assert.equal(await second?.release(), 'released');
-  });
-});
-
 test('a lock that is granted after its lease is lost and released', () =>
-  withTwo({}, async (locks, _, client) => {
+  withTwo(async (locks, _, client) => {
     const name = freshName();
     await client.sendCommand(['CLIENT', 'PAUSE', '500']);
     await assert.rejects(locks.lock(name, { lease: 100 }), LockLostError);
@@ -352,10 +294,10 @@ test('a lock that is granted after its lease is lost and released', () =>
   }));
 
 test('bad requests are refused before the server is asked', () =>
-  withTwo({}, async (locks) => {
+  withTwo(async (locks) => {
     const name = freshName();
     const { owner } = await locks.lock(name);
-    const bad = [{ lease: 1 }, { wait: -1 }, { owner }, { fenced: true }];
+    const bad = [{ lease: 1 }, { wait: -1 }, { wait: 90_000_000 }, { owner }];
     for (const options of bad) {
       await assert.rejects(locks.lock(`${name}:other`, options), RangeError);
     }

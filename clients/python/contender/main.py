@@ -115,9 +115,9 @@ class LibraryLocks(Locks):
 class Contender:
     def __init__(self, setup: dict[str, Any]) -> None:
         self._client = Redis.from_url(setup["addresses"]["redis"])
-        issuer = RedisCounter(self._client) if setup["token_source"] else None
+        self._issuer = RedisCounter(self._client) if setup["token_source"] else None
         made = LibraryLocks if setup["kind"] == "lua-release" else Locks
-        self._locks = made(self._client, token_issuer=issuer)
+        self._locks = made(self._client)
         self._holds: dict[int, tuple[Guard, asyncio.Task[None]]] = {}
         self._owners: dict[str, Any] = {}
         self._last_handle = 0
@@ -141,6 +141,8 @@ class Contender:
     async def acquire(self, want: dict[str, Any]) -> Guard:
         if want["max_hold_ms"] is not None:
             raise NotImplementedError("max_hold_ms")
+        if want["fenced"] and self._issuer is None:
+            raise ValueError("fenced: needs a token issuer")
         owner = want["as_owner"]
         return await self._locks.lock(
             want["name"],
@@ -148,7 +150,7 @@ class Contender:
             lease=want["lease_ms"] / 1000,
             renew=want["renewed"] is not False,
             owner=None if owner is None else self._owners[owner],
-            fenced=want["fenced"],
+            token_issuer=self._issuer if want["fenced"] else None,
         )
 
     async def do_lock(self, want: dict[str, Any]) -> Any:

@@ -11,22 +11,22 @@ from redis.asyncio import Redis
 from redis.exceptions import TimeoutError as NoAnswer
 
 from distlock import HeldByOtherKind, LockLost, LockTimeout, LossCause, Release
-from distlock.aio import Guard, Locks
+from distlock.aio import Locks
 
 LIMIT = 10.0
 
 
 @asynccontextmanager
-async def locks_on(url: str, **options: object) -> AsyncIterator[tuple[Redis, Locks]]:
+async def locks_on(url: str) -> AsyncIterator[tuple[Redis, Locks]]:
     async with Redis.from_url(url, decode_responses=True) as client:
-        locks = Locks(client, **options)
+        locks = Locks(client)
         yield client, locks
         await locks.close()
 
 
-def run(test: Callable[[Redis, Locks, str], Awaitable[None]], url: str, **options: object) -> None:
+def run(test: Callable[[Redis, Locks, str], Awaitable[None]], url: str) -> None:
     async def main() -> None:
-        async with asyncio.timeout(60), locks_on(url, **options) as (client, locks):
+        async with asyncio.timeout(60), locks_on(url) as (client, locks):
             await test(client, locks, f"lock:test:{uuid.uuid4()}")
 
     asyncio.run(main())
@@ -66,7 +66,7 @@ async def is_waited_for(client: Redis, name: str) -> bool:
 
 def test_a_wait_that_is_over_raises_a_timeout(server: str) -> None:
     async def test(_: Redis, locks: Locks, name: str) -> None:
-        async with locks.lock(name):
+        async with await locks.lock(name):
             begun = time.monotonic()
             with pytest.raises(LockTimeout):
                 await locks.lock(name, wait=0.3)
@@ -83,7 +83,7 @@ def test_the_owner_enters_again_and_its_last_release_frees(server: str) -> None:
         assert await outer.release() is Release.RELEASED
         assert await locks.try_lock(name) is None
         assert await inner.release() is Release.RELEASED
-        async with locks.lock(name):
+        async with await locks.lock(name):
             with pytest.raises(LockLost):
                 await locks.lock(name, owner=outer.owner)
 
@@ -112,7 +112,7 @@ async def renewed_beyond(guard: object, end: float) -> bool:
 def test_a_lock_that_is_removed_is_lost_and_its_context_says_so(server: str) -> None:
     async def test(client: Redis, locks: Locks, name: str) -> None:
         with pytest.raises(LockLost):
-            async with locks.lock(name, lease=1.5) as guard:
+            async with await locks.lock(name, lease=1.5) as guard:
                 await client.delete(name)
                 assert await guard.lost() is LossCause.TAKEN
         assert await guard.release() is Release.GONE
@@ -165,13 +165,15 @@ def test_an_acquisition_cancelled_at_any_step_holds_nothing(server: str) -> None
 def test_a_cancelled_re_entry_leaves_the_outer_hold_although_answers_are_lost(server: str) -> None:
     async def test(client: Redis, locks: Locks, name: str) -> None:
         outer = await locks.lock(name)
-        release = locks._release
+        run_script = locks._run
 
-        async def unanswered(guard: Guard) -> Release:
-            await release(guard)
-            raise NoAnswer
+        async def unanswered(script: object, *words: object) -> object:
+            answer = await run_script(script, *words)
+            if script is locks._release:
+                raise NoAnswer
+            return answer
 
-        locks._release = unanswered
+        locks._run = unanswered
         inner = asyncio.ensure_future(locks.lock(name, owner=outer.owner))
         while locks.attempts == 1:
             await asyncio.sleep(0)
@@ -180,7 +182,7 @@ def test_a_cancelled_re_entry_leaves_the_outer_hold_although_answers_are_lost(se
             await inner
         await locks.flush()
         assert await client.hgetall(name) == {outer.owner.text: "1"}
-        locks._release = release
+        locks._run = run_script
         assert await outer.release() is Release.RELEASED
 
     run(test, server)
@@ -191,7 +193,8 @@ def test_a_cancellation_while_redis_py_connects_ends_the_acquisition(server: str
         for steps in range(30):
             await client.aclose()
             task = asyncio.ensure_future(locks.lock(name, wait=LIMIT))
-            locks._give_way[name] = 2
+            with locks._places.use(name) as place:
+                place.looks = 2
             for _ in range(steps):
                 await asyncio.sleep(0)
             if task.done():
@@ -202,6 +205,67 @@ def test_a_cancellation_while_redis_py_connects_ends_the_acquisition(server: str
                     await task
             await locks.flush()
             assert await client.exists(name) == 0, f"after {steps} steps"
+
+    run(test, server)
+
+
+def test_a_process_gives_way_after_each_release_that_others_were_told_of(server: str) -> None:
+    async def test(client: Redis, locks: Locks, name: str) -> None:
+        looks = 0
+        pttl = client.pttl
+
+        async def counted(key: str) -> int:
+            nonlocal looks
+            looks += 1
+            return await pttl(key)
+
+        client.pttl = counted
+        async with Redis.from_url(server) as other, other.pubsub() as pubsub:
+            await pubsub.subscribe(f"redisson_lock__channel:{{{name}}}")
+            await eventually(lambda: is_waited_for(client, name))
+            for _ in range(20):
+                await (await locks.lock(name, wait=LIMIT)).release()
+                await asyncio.sleep(0.15)
+                await (await locks.lock(name, wait=LIMIT)).release()
+                # 250 ms after the first release, but not after the second one.
+                begun, before = time.monotonic(), looks
+                await asyncio.sleep(0.15)
+                guard = await locks.lock(name, wait=LIMIT)
+                is_in_time = time.monotonic() - begun < 0.2
+                await guard.release()
+                if is_in_time:
+                    assert looks > before
+                    return
+        pytest.fail("each round stood still")
+
+    run(test, server)
+
+
+def test_locks_are_closed_although_their_connection_for_messages_is_not_made(server: str) -> None:
+    async def test(client: Redis, locks: Locks, name: str) -> None:
+        # It accepts, and never answers.
+        silent = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
+        port = silent.sockets[0].getsockname()[1]
+        async with locks_on(server) as (_, others), Redis(port=port) as away:
+            await others.lock(name)
+            client.pubsub = away.pubsub
+            with pytest.raises(LockTimeout):
+                await locks.lock(name, wait=0.1)
+            closing = asyncio.create_task(locks.close())
+            done, _ = await asyncio.wait({closing}, timeout=5.0)
+            silent.close()
+            assert done, "it is still being closed"
+
+    run(test, server)
+
+
+def test_scripts_that_the_server_has_forgotten_are_sent_again(server: str) -> None:
+    async def test(client: Redis, locks: Locks, name: str) -> None:
+        guard = await locks.lock(name)
+        await client.script_flush()
+        assert await guard.release() is Release.RELEASED
+        await client.script_flush()
+        await (await locks.lock(name)).release()
 
     run(test, server)
 
@@ -280,42 +344,6 @@ def test_a_key_that_is_no_lock_is_refused_and_stays(server: str) -> None:
     run(test, server)
 
 
-def test_all_holds_of_an_owner_have_one_token_and_each_owner_a_higher_one(server: str) -> None:
-    class Counter:
-        last = 0
-
-        async def next(self, name: str) -> int:
-            self.last += 1
-            return self.last
-
-    async def test(_: Redis, locks: Locks, name: str) -> None:
-        async with locks.lock(name, fenced=True) as outer:
-            async with locks.lock(name, owner=outer.owner, fenced=True) as inner:
-                assert outer.token == inner.token == 1
-        async with locks.lock(name, fenced=True) as later:
-            assert later.token == 2
-
-    run(test, server, token_issuer=Counter())
-
-
-def test_a_token_that_comes_after_the_lease_is_not_handed_out(server: str) -> None:
-    class Slow:
-        async def next(self, name: str) -> int:
-            self.second = await self.others.lock(name, wait=LIMIT)
-            return 1
-
-    issuer = Slow()
-
-    async def test(_: Redis, locks: Locks, name: str) -> None:
-        async with locks_on(server) as (_, issuer.others):
-            with pytest.raises(LockLost):
-                await locks.lock(name, lease=0.2, renew=False, fenced=True)
-            assert await locks.try_lock(name) is None, "the second owner holds it"
-            assert await issuer.second.release() is Release.RELEASED
-
-    run(test, server, token_issuer=issuer)
-
-
 def test_a_lock_that_is_granted_after_its_lease_is_lost_and_released(server: str) -> None:
     async def test(client: Redis, locks: Locks, name: str) -> None:
         await client.client_pause(500)
@@ -329,7 +357,7 @@ def test_a_lock_that_is_granted_after_its_lease_is_lost_and_released(server: str
 def test_bad_requests_are_refused_before_the_server_is_asked(server: str) -> None:
     async def test(client: Redis, locks: Locks, name: str) -> None:
         other = (await locks.lock(name)).owner
-        for bad in ({"lease": 0.001}, {"wait": -1}, {"owner": other}, {"fenced": True}):
+        for bad in ({"lease": 0.001}, {"wait": -1}, {"wait": 90_000}, {"owner": other}):
             with pytest.raises(ValueError):
                 await locks.lock(f"{name}:other", **bad)
         with pytest.raises(ValueError):

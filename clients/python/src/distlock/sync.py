@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 
 from distlock import aio
 from distlock.guard import Guard as AsyncGuard
-from distlock.guard import LossCause, Owner, Release
+from distlock.guard import LossCause, Release
 
 T = TypeVar("T")
 
@@ -18,23 +18,11 @@ class Guard:
     """A held lock. `with` releases it, and raises `LockLost` if it was lost meanwhile."""
 
     def __init__(self, guard: AsyncGuard, locks: "Locks") -> None:
-        self._guard = guard
-        self._locks = locks
-
-    @property
-    def owner(self) -> Owner:
+        self._guard, self._locks = guard, locks
+        self.owner = guard.owner
         """For re-entry."""
-        return self._guard.owner
-
-    @property
-    def token(self) -> int | None:
+        self.token = guard.token
         """The fencing token, if one was asked for."""
-        return self._guard.token
-
-    @property
-    def valid_until(self) -> float:
-        """By `time.monotonic()`."""
-        return self._guard.valid_until
 
     @property
     def is_lost(self) -> bool:
@@ -43,15 +31,10 @@ class Guard:
 
     def wait_lost(self, timeout: float) -> LossCause | None:
         """Returns when the lock is lost; None if it is not within that time."""
-
-        async def wait() -> LossCause | None:
-            try:
-                async with asyncio.timeout(timeout):
-                    return await self._guard.lost()
-            except TimeoutError:
-                return None
-
-        return self._locks._run(wait())
+        try:
+            return self._locks._run(asyncio.wait_for(self._guard.lost(), timeout))
+        except TimeoutError:
+            return None
 
     def release(self) -> Release:
         """Releases this hold, once. The last hold of the owner frees the lock."""
@@ -67,20 +50,16 @@ class Guard:
 class Locks:
     """Locks in the Redis of that address. A process that forks makes them after the fork."""
 
-    def __init__(self, url: str, *, redis: dict[str, Any] | None = None, **options: Any) -> None:
+    def __init__(self, url: str, **redis: Any) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True, name="distlock")
         self._thread.start()
-        self._client = Redis.from_url(url, **(redis or {}))
-        self._locks = aio.Locks(self._client, **options)
+        self._client = Redis.from_url(url, **redis)
+        self._locks = aio.Locks(self._client)
 
     def lock(self, name: str, **options: Any) -> Guard:
         """Takes the lock, or raises `LockTimeout`. `distlock.aio.Locks.lock` has the options."""
-
-        async def lock() -> AsyncGuard:
-            return await self._locks.lock(name, **options)
-
-        return Guard(self._run(lock()), self)
+        return Guard(self._run(self._locks.lock(name, **options)), self)
 
     def try_lock(self, name: str, **options: Any) -> Guard | None:
         """Takes the lock if it is free; else returns None."""
@@ -89,12 +68,8 @@ class Locks:
 
     def close(self) -> None:
         """Ends the thread. Locks that are still held end with their leases."""
-
-        async def close() -> None:
-            await self._locks.close()
-            await self._client.aclose()
-
-        self._run(close())
+        self._run(self._locks.close())
+        self._run(self._client.aclose())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
 

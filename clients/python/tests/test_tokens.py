@@ -1,0 +1,45 @@
+"""Fencing tokens, on a real Redis."""
+
+import pytest
+from redis.asyncio import Redis
+from test_aio import LIMIT, locks_on, run
+
+from distlock import LockLost, Release
+from distlock.aio import Locks
+
+
+def test_all_holds_of_an_owner_have_one_token_and_each_owner_a_higher_one(server: str) -> None:
+    class Counter:
+        last = 0
+
+        async def next(self, name: str) -> int:
+            self.last += 1
+            return self.last
+
+    async def test(_: Redis, locks: Locks, name: str) -> None:
+        issuer = Counter()
+        async with await locks.lock(name, token_issuer=issuer) as outer:
+            async with await locks.lock(name, owner=outer.owner, token_issuer=issuer) as inner:
+                assert outer.token == inner.token == 1
+        async with await locks.lock(name, token_issuer=issuer) as later:
+            assert later.token == 2
+
+    run(test, server)
+
+
+def test_a_token_that_comes_after_the_lease_is_not_handed_out(server: str) -> None:
+    class Slow:
+        async def next(self, name: str) -> int:
+            self.second = await self.others.lock(name, wait=LIMIT)
+            return 1
+
+    issuer = Slow()
+
+    async def test(_: Redis, locks: Locks, name: str) -> None:
+        async with locks_on(server) as (_, issuer.others):
+            with pytest.raises(LockLost):
+                await locks.lock(name, lease=0.2, renew=False, token_issuer=issuer)
+            assert await locks.try_lock(name) is None, "the second owner holds it"
+            assert await issuer.second.release() is Release.RELEASED
+
+    run(test, server)
