@@ -19,7 +19,7 @@ primary=mysql number=1
 set -- "$@" --server-id=$number --gtid-mode=ON --enforce-gtid-consistency=ON \
   --plugin-load-add=semisync_source.so --plugin-load-add=semisync_replica.so \
   --plugin-load-add=mysql_clone.so --loose-rpl-semi-sync-source-timeout=86400000 \
-  --loose-rpl-semi-sync-replica-enabled=ON --sync-relay-log=1
+  --loose-rpl-semi-sync-replica-enabled=ON --sync-relay-log=1 --relay-log=relay
 [ "$name" != "$primary" ] || exec docker-entrypoint.sh mysqld "$@"
 
 on_primary() { MYSQL_PWD=$MYSQL_ROOT_PASSWORD mysql -h "$primary" -u root -e "$1"; }
