@@ -305,7 +305,7 @@ book: docs ## Build the site of all pages with search, into target/book/ (instal
 check-compose: ## Check docker-compose.yml and deploy/compose/, where docker compose exists
 	@if docker compose version >/dev/null 2>&1; then \
 	  docker compose --env-file .env.example --profile demo --profile lab config -q && \
-	  for name in sentinel semi-sync; do \
+	  for name in sentinel semi-sync shards; do \
 	    docker compose --env-file .env.example -f docker-compose.yml -f deploy/compose/$$name.yml \
 	      --profile demo --profile lab config -q || exit; \
 	  done; \

@@ -1,4 +1,4 @@
-# Steps of try.sh, which reads this file: Redis with sentinels, and MySQL with a replica.
+# Steps of try.sh, which reads this file: those with several servers.
 
 # Whether a purchase succeeds, or has before: then its answer was lost.
 bought() { # TOKEN VOUCHER
@@ -129,4 +129,44 @@ mysql_pair() {
   until_true 60 semi_synchronous mysql-2
   [ "$(mysql_says mysql super_read_only)" = ON ] || fail "the old primary takes writes"
   expect 409 "$(call "$buyer" -X POST "$page/api/vouchers/1/orders")"
+}
+
+# Prints how many orders lie on that shard.
+orders_of() { # SHARD
+  # shellcheck disable=SC2016  # the container's variables
+  dc exec -T "$1" sh -c 'MYSQL_PWD=$MYSQL_PASSWORD exec mysql -h 127.0.0.1 -u seckill seckill \
+    -NBe "SELECT COUNT(*) FROM orders"'
+}
+
+lose_both_shards() {
+  dc kill --signal KILL shard0 shard1
+  dc up --detach
+}
+
+# Begins anew: the data of one MySQL cannot become that of shards.
+two_shards() {
+  local id
+
+  step "vouchers on two shards, by a line in .env"
+  dc --profile demo down --volumes
+  use_files shards
+  dc --progress plain --profile demo up --detach --build >"$work/build.txt" 2>&1 ||
+    { tail -n 30 "$work/build.txt"; fail "it did not come up"; }
+  until_true 60 healthy 3
+  find_addresses
+  until_true 30 answer 3
+  tokens admin.jsonl 1 --admin
+  admin=$(field token <"$work/admin.jsonl")
+  tokens shopper.jsonl 1
+  buyer=$(field token <"$work/shopper.jsonl")
+  # Of the two ids one is even: a shard each.
+  for id in "$(voucher Even 1)" "$(voucher Odd 1)"; do
+    expect 201 "$(call "$buyer" -X POST "$page/api/vouchers/$id/orders")"
+    expect 409 "$(call "$buyer" -X POST "$page/api/vouchers/$id/orders")"
+    expect 200 "$(call "$admin" "$operators/api/admin/vouchers/$id/audit")"
+  done
+  [ "$(orders_of shard0) $(orders_of shard1)" = "1 1" ] || fail "the orders lie on one shard"
+
+  step "kill -9 of both shards under load: no order is lost"
+  fail_over shards lose_both_shards
 }

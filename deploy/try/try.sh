@@ -233,6 +233,7 @@ expect 200 "$orders"
 
 redis_sentinel
 mysql_pair
+two_shards
 
 step "the laboratory, which needs no .env"
 docker compose --env-file /dev/null -p seckill-try --progress quiet run --rm -T \
