@@ -302,9 +302,13 @@ docs: ## Build the documentation of the code
 book: docs ## Build the site of all pages with search, into target/book/ (installs mdBook once)
 	deploy/book.sh
 
-check-compose: ## Check docker-compose.yml, where docker compose exists
+check-compose: ## Check docker-compose.yml and deploy/compose/, where docker compose exists
 	@if docker compose version >/dev/null 2>&1; then \
-	  docker compose --env-file .env.example --profile demo --profile lab config -q; \
+	  docker compose --env-file .env.example --profile demo --profile lab config -q && \
+	  for name in sentinel semi-sync shards; do \
+	    docker compose --env-file .env.example -f docker-compose.yml -f deploy/compose/$$name.yml \
+	      --profile demo --profile lab config -q || exit; \
+	  done; \
 	else \
 	  echo "docker compose is not installed here: docker-compose.yml was not checked"; \
 	fi

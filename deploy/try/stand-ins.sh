@@ -120,9 +120,9 @@ RUN groupadd -r -g 999 mysql && useradd -r -u 999 -g 999 -d /var/lib/mysql mysql
 RUN printf '[mysqld]\nuser=mysql\ndatadir=/var/lib/mysql\nsocket=/var/run/mysqld/mysqld.sock\n\
 mysqlx_socket=/var/run/mysqld/mysqlx.sock\n[client]\nsocket=/var/run/mysqld/mysqld.sock\n' \
     >/etc/my.cnf && mkdir -p /etc/mysql && cp /etc/my.cnf /etc/mysql/my.cnf
-COPY --chmod=755 entrypoint.sh /usr/local/bin/
+COPY --chmod=755 entrypoint.sh /usr/local/bin/docker-entrypoint.sh
 VOLUME /var/lib/mysql
-ENTRYPOINT ["entrypoint.sh"]
+ENTRYPOINT ["docker-entrypoint.sh"]
 CMD ["mysqld"]
 END
 }

@@ -131,6 +131,9 @@ has_restarted() { # CONTAINER
   [ "$(docker inspect -f '{{.RestartCount}} {{.State.Health.Status}}' "$1")" = "1 healthy" ]
 }
 
+# shellcheck source-path=SCRIPTDIR
+. deploy/try/servers.sh
+
 for program in docker curl openssl; do
   command -v "$program" >/dev/null || { echo "try-compose: $program is missing" >&2; exit 2; }
 done
@@ -227,6 +230,10 @@ until_true 30 answer 3
 orders=$(call "$buyer" "$page/api/orders")
 expect 200 "$orders"
 [ "$(grep -o '"voucher_id"' <<<"$orders" | wc -l)" = 2 ] || fail "not two orders: $orders"
+
+redis_sentinel
+mysql_pair
+two_shards
 
 step "the laboratory, which needs no .env"
 docker compose --env-file /dev/null -p seckill-try --progress quiet run --rm -T \
