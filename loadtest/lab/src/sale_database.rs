@@ -31,12 +31,8 @@ impl SaleDatabase {
     /// could miss it.
     pub(super) async fn galera(bed: &Arc<Bed>) -> Result<Self> {
         let bed = bed.clone();
-        let nodes = blocking(move || {
-            let nodes = bed.galera_pair()?;
-            nodes.iter().try_for_each(Database::set_causal_reads)?;
-            Ok(nodes)
-        });
-        Ok(Self::Galera(Arc::new(nodes.await?.map(Arc::new))))
+        let nodes = blocking(move || bed.galera_pair_with_causal_reads()).await?;
+        Ok(Self::Galera(Arc::new(nodes.map(Arc::new))))
     }
 
     /// The server that takes writes.
