@@ -71,7 +71,7 @@ struct Extras {
 }
 
 impl Extras {
-    fn env(&self, bed: &BedState, clock: &Option<Shim>) -> Vec<(String, String)> {
+    fn env(&self, bed: &BedState, clock: Option<&Shim>) -> Vec<(String, String)> {
         let of_a_node = self.node.as_ref().map(|_| Node::env(bed));
         Shim::env(clock).into_iter().chain(of_a_node).collect()
     }
@@ -134,7 +134,7 @@ impl Database {
                     option("--defaults-file=", &files.config),
                     option("--init-file=", &files.init),
                 ],
-                env: extras.env(bed, &clock),
+                env: extras.env(bed, clock.as_ref()),
                 probe: Probe::Database { login: login.clone(), version: Arc::clone(&version) },
             };
             let process = Process::start(bed, process_spec)?;
