@@ -184,8 +184,8 @@ impl ZooKeeper {
         self.disk()?.set(1)
     }
 
-    /// Makes space on the disk and starts the server again, as an operator has to: it does not
-    /// start with a log that it could not begin (ZOOKEEPER-1621), so empty logs are removed.
+    /// Makes space on the disk, removes empty logs and starts the server again, as an operator has
+    /// to. It does not start with a log that it could not begin (ZOOKEEPER-1621).
     ///
     /// # Errors
     /// If the options did not ask for such a disk, or it does not become ready.
