@@ -23,6 +23,7 @@ use loadtest_lab::fleet::{Fleet, JvmBug, JvmLocalLock, ReplicasOf};
 use loadtest_lab::lock::Lock;
 use loadtest_lab::results::RunEvent;
 use loadtest_lab::runner::ClusterSpec;
+use loadtest_lab::topology::Topology;
 use loadtest_load::cost::THREADS;
 use loadtest_measure::error::{Error, Result};
 use loadtest_measure::print::print_status;
@@ -193,8 +194,12 @@ impl FleetArgs {
 
 #[derive(Debug, Args)]
 struct PrivateArgs {
-    /// Database server [default: the one that is installed]
-    #[arg(long, visible_alias = "database", value_name = "SERVER")]
+    /// Database: one server [default: the one that is installed], or several of MariaDB, with
+    /// `matrix`, `compare` and `up` alone. `sharded` is two shards behind a front. On these the
+    /// guards are on and orders are exact; not atomic between front and shard, and so without a
+    /// cell, are payments, `--fenced` and the lock `mysql-row`. A shard that is lost in COMMIT may
+    /// leave an Idempotency-Key without its order
+    #[arg(long, visible_alias = "database", value_name = "DATABASE")]
     db: Option<Db>,
     /// The seckill program [default: the one beside this program]
     #[arg(long, value_name = "PATH")]
@@ -203,8 +208,28 @@ struct PrivateArgs {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Db {
+    /// One MySQL
     Mysql,
+    /// One MariaDB
     Mariadb,
+    /// A primary with a semi-synchronous replica
+    SemiSync,
+    /// Two Galera nodes
+    Galera,
+    /// Two shards and their front, by the engine Spider
+    Sharded,
+}
+
+impl Db {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Mysql => "mysql",
+            Self::Mariadb => "mariadb",
+            Self::SemiSync => Topology::SemiSync.name(),
+            Self::Galera => Topology::Galera.name(),
+            Self::Sharded => Topology::Sharded.name(),
+        }
+    }
 }
 
 impl PrivateArgs {
@@ -212,17 +237,40 @@ impl PrivateArgs {
         match self.db {
             None => Flavor::Any,
             Some(Db::Mysql) => Flavor::MySql,
-            Some(Db::Mariadb) => Flavor::MariaDb,
+            Some(Db::Mariadb | Db::SemiSync | Db::Galera | Db::Sharded) => Flavor::MariaDb,
         }
+    }
+
+    /// The servers that the database is.
+    fn topology(&self) -> Topology {
+        match self.db {
+            None | Some(Db::Mysql | Db::Mariadb) => Topology::Single,
+            Some(Db::SemiSync) => Topology::SemiSync,
+            Some(Db::Galera) => Topology::Galera,
+            Some(Db::Sharded) => Topology::Sharded,
+        }
+    }
+
+    /// As [`Self::parts`], for a command that names the servers of each cell itself.
+    fn parts_without_topology(&self) -> Result<ClusterSpec> {
+        let one = self.db.map(|db| if self.topology().is_single() { db } else { Db::Mariadb });
+        Self { db: one, seckill: self.seckill.clone() }.parts()
+    }
+
+    /// As [`Self::parts`], for a command that runs on one database server.
+    fn parts_of_one_server(&self) -> Result<ClusterSpec> {
+        if self.topology().is_single() {
+            return self.parts();
+        }
+        let what = "only matrix, compare and up run on several database servers: choose mysql or \
+                    mariadb";
+        Err(Error::Usage(what.to_owned()))
     }
 
     /// What clusters are made of; the program is there.
     fn parts(&self) -> Result<ClusterSpec> {
         let program = find_program(self.seckill.as_deref())?;
-        let db = self.db.map(|db| match db {
-            Db::Mysql => ("--db", "mysql".to_owned()),
-            Db::Mariadb => ("--db", "mariadb".to_owned()),
-        });
+        let db = self.db.map(|db| ("--db", db.name().to_owned()));
         let named = self.seckill.as_ref().map(|path| ("--seckill", path.display().to_string()));
         let chosen = db.into_iter().chain(named).collect();
         Ok(ClusterSpec { flavor: self.flavor(), program, chosen })
@@ -306,6 +354,7 @@ async fn compare(args: CompareArgs) -> Result<bool> {
         locks: args.locks,
         scopes: args.scopes,
         guards: args.guards,
+        topology: args.private.topology(),
         replicas: args.replicas.unwrap_or_else(|| fleet.default_replicas()),
         load: Load {
             users: args.users,

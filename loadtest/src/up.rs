@@ -13,10 +13,12 @@ use http::HeaderValue;
 use loadtest_board::Board;
 use loadtest_judge::setting::{Guards, Scope};
 use loadtest_lab::cell_axes::{CellAxes, PurchaseMode};
+use loadtest_lab::cell_spec::CellSpec;
 use loadtest_lab::cluster::Cluster;
 use loadtest_lab::deployment::{Deployment, DeploymentSpec};
 use loadtest_lab::faults::replica_name;
 use loadtest_lab::lock::{ExtraServers, Lock};
+use loadtest_lab::topology::Topology;
 use loadtest_load::api;
 use loadtest_load::api::NewVoucher;
 use loadtest_load::client::{Connection, Target};
@@ -53,6 +55,8 @@ const OPENS_IN_S: i64 = 60;
 pub struct UpConfig {
     /// Which database server.
     pub flavor: Flavor,
+    /// Which servers the replicas run on.
+    pub topology: Topology,
     /// The `seckill` program.
     pub program: PathBuf,
     /// Lock, scope, guards, and the number of replicas.
@@ -132,7 +136,12 @@ impl UpConfig {
                     .to_owned(),
             ));
         }
-        Ok(())
+        let trial = CellSpec { topology: self.topology, ..CellSpec::plain(self.axes) };
+        if self.topology.is_single() {
+            return Ok(());
+        }
+        let fits = trial.supports_mode(self.mode).and_then(|()| trial.expectation().map(drop));
+        fits.map_err(|because| Error::Usage(because.to_owned()))
     }
 
     /// The page's port, and a remark for the user: the port that was asked for, or the usual one,
@@ -163,8 +172,15 @@ impl UpConfig {
         let cluster = Cluster::start(self.flavor, self.program.clone(), &[needs]).await?;
         let cluster = Arc::new(cluster);
         let (replicas, flags) = (self.axes.replicas, self.flags());
-        let spec =
-            DeploymentSpec { replicas, flags, needs, page_port, ..DeploymentSpec::default() };
+        let topology = self.topology;
+        let spec = DeploymentSpec {
+            replicas,
+            flags,
+            needs,
+            topology,
+            page_port,
+            ..DeploymentSpec::default()
+        };
         let zookeeper = if self.zookeeper && needs != ExtraServers::ZooKeeper {
             Some(cluster.start_zookeeper().await?)
         } else {

@@ -100,6 +100,8 @@ fn from_number(number: u16, text: &str) -> StoreError {
         1040 | 1053 | 1152 | 1184 | 1203 | 1290 | 1317 | 1836 | 1927 | 3024 | 1969
         // A front has no way to a shard, or lost it.
         | 1429 | 12701
+        // A node of Galera without a quorum, or one that has not joined yet.
+        | 1047
         // Trouble on the way, and a session that was silent for too long: the server has ended the
         // connection, and may have said so before it was asked.
         | 1158..=1161 | 4031 => {
@@ -153,7 +155,7 @@ mod tests {
     /// The loss of a connection is no defect of the order, and the connection is discarded.
     #[test]
     fn errors_of_a_server_that_ends_the_connection_are_unavailable() {
-        for number in [1053, 1152, 1158, 1159, 1160, 1161, 1184, 1429, 1927, 4031, 12701] {
+        for number in [1047, 1053, 1152, 1158, 1159, 1160, 1161, 1184, 1429, 1927, 4031, 12701] {
             let error = from_number(number, "good-bye");
             assert!(matches!(error, StoreError::Unavailable { .. }), "{number}: {error}");
         }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use sqlx::mysql::MySqlConnectOptions;
-use sqlx::{ConnectOptions, MySqlConnection, MySqlPool};
+use sqlx::{ConnectOptions, Executor, MySqlConnection, MySqlPool};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 /// The most servers that an address may name.
@@ -140,8 +140,10 @@ async fn connect_writable(server: &MySqlConnectOptions) -> Result<MySqlConnectio
     Ok(connection)
 }
 
-/// Fails for a replica, or a primary that was demoted.
+/// Fails for a replica, a primary that was demoted, or a node of Galera without a quorum. Such a
+/// node answers what names no table, and refuses a ROLLBACK (1047).
 pub(super) async fn ensure_writable(connection: &mut MySqlConnection) -> Result<(), sqlx::Error> {
+    connection.execute(sqlx::raw_sql("ROLLBACK")).await?;
     let writable: i64 = sqlx::query_scalar(TAKES_WRITES).fetch_one(connection).await?;
     if writable == 1 {
         return Ok(());

@@ -204,12 +204,21 @@ impl Bed {
     }
 
     /// Two of them that are one cluster. Each has its own accounts; all else is written to both.
-    /// Neither can be restarted.
+    /// Either can [leave](Database::leave) and [join again](Database::join_again).
     ///
     /// # Errors
     /// As [`Bed::database`].
     pub fn galera_pair(&self) -> Result<[Database; 2]> {
-        Database::start_galera_pair(&self.inner)
+        Database::start_galera_pair(&self.inner, false)
+    }
+
+    /// As [`Bed::galera_pair`]; each read waits for all that the other node has committed before
+    /// (`wsrep_sync_wait`).
+    ///
+    /// # Errors
+    /// As [`Bed::database`].
+    pub fn galera_pair_with_causal_reads(&self) -> Result<[Database; 2]> {
+        Database::start_galera_pair(&self.inner, true)
     }
 
     /// Starts that many `MariaDB` servers, and one whose tables can lie on them (Spider).

@@ -70,6 +70,13 @@ struct Extras {
     settings: String,
 }
 
+impl Extras {
+    fn env(&self, bed: &BedState, clock: Option<&Shim>) -> Vec<(String, String)> {
+        let of_a_node = self.node.as_ref().map(|_| Node::env(bed));
+        Shim::env(clock).into_iter().chain(of_a_node).collect()
+    }
+}
+
 impl Database {
     pub(crate) fn start(bed: &Arc<BedState>, flavor: Flavor) -> Result<Self> {
         Self::start_as(bed, &Server::find(bed, flavor)?, &Extras::default())
@@ -127,7 +134,7 @@ impl Database {
                     option("--defaults-file=", &files.config),
                     option("--init-file=", &files.init),
                 ],
-                env: Shim::env(&clock),
+                env: extras.env(bed, clock.as_ref()),
                 probe: Probe::Database { login: login.clone(), version: Arc::clone(&version) },
             };
             let process = Process::start(bed, process_spec)?;

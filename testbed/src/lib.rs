@@ -43,7 +43,7 @@
 //! One file per server follows: `redis`, `redis_cluster`, `redis_sentinel`, `database`,
 //! `ensemble`, `zookeeper`, `zookeeper_ensemble`, `etcd`, `etcd_cluster`, `replica`, `haproxy`,
 //! `program`. `proxy` is a way on which things go wrong; `shim` a clock that can be set and a disk
-//! that can be stalled. Tools are `certificates`, `mysql_wire`, `zookeeper_wire`,
+//! that can be stalled or filled. Tools are `certificates`, `mysql_wire`, `zookeeper_wire`,
 //! `zookeeper_introducer`, `forward_proxy`, `resp`, `programs`, `ports`, `stopwatch`, `logs` and
 //! `error`.
 

@@ -4,7 +4,7 @@
 //! (`shim/*.c`), which is compiled when a bed first needs it.
 
 use std::ffi::OsString;
-use std::fs::OpenOptions;
+use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
@@ -21,6 +21,8 @@ pub(crate) enum Dial {
     Clock,
     /// 1 while the disk takes what is written, but never says that it is safe.
     Disk,
+    /// 1 while the disk has no space for another block.
+    FullDisk,
 }
 
 /// One dial of one process. It is at 0 until it is set.
@@ -36,6 +38,7 @@ impl Dial {
         match self {
             Self::Clock => "clock",
             Self::Disk => "disk",
+            Self::FullDisk => "full_disk",
         }
     }
 
@@ -43,6 +46,7 @@ impl Dial {
         match self {
             Self::Clock => include_str!("../shim/clock.c"),
             Self::Disk => include_str!("../shim/disk.c"),
+            Self::FullDisk => include_str!("../shim/full_disk.c"),
         }
     }
 
@@ -51,6 +55,7 @@ impl Dial {
         match self {
             Self::Clock => "TESTBED_CLOCK",
             Self::Disk => "TESTBED_DISK",
+            Self::FullDisk => "TESTBED_FULL_DISK",
         }
     }
 }
@@ -60,7 +65,7 @@ impl Shim {
     pub(crate) fn start(bed: &Arc<BedState>, name: &str, dial: Dial) -> Result<Self> {
         let library = library(bed, dial)?;
         let file = bed.path(&format!("{name}.{}", dial.name()));
-        write_private(&file, "\0\0\0\0\0\0\0\0")?;
+        write_private(&file, &"\0".repeat(2 * size_of::<i64>()))?;
         Ok(Self { dial, library, file })
     }
 
@@ -76,6 +81,14 @@ impl Shim {
             env.push(("LD_PRELOAD".into(), libraries.join(":")));
         }
         env
+    }
+
+    /// How often the process met what was turned, if its library counts that.
+    pub(crate) fn count(&self) -> Result<i64> {
+        let mut bytes = [0; size_of::<i64>()];
+        let read = fs::File::open(&self.file).and_then(|file| file.read_exact_at(&mut bytes, 8));
+        read.map_err(Error::io(format!("read {}", self.file.display())))?;
+        Ok(i64::from_ne_bytes(bytes))
     }
 
     /// Turns it.

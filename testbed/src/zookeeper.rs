@@ -1,6 +1,7 @@
 //! A private `ZooKeeper`: one server, which stands alone or is a member of an ensemble.
 
 use std::ffi::OsString;
+use std::fs;
 use std::net::SocketAddr;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
@@ -36,6 +37,8 @@ pub struct ZooKeeperOptions {
     pub container_check_ms: u32,
     /// Has a clock that [`ZooKeeper::jump_clock`] can set.
     pub clock: bool,
+    /// Has a disk that [`ZooKeeper::fill_disk`] can fill.
+    pub disk: bool,
     /// More lines of `zoo.cfg`; later lines win over earlier ones.
     pub extra: Vec<String>,
 }
@@ -50,6 +53,7 @@ impl Default for ZooKeeperOptions {
             max_session_timeout_ms: 60_000,
             container_check_ms: 60_000,
             clock: false,
+            disk: false,
             extra: vec![],
         }
     }
@@ -62,6 +66,8 @@ pub struct ZooKeeper {
     address: SocketAddr,
     connect_string: String,
     clock: Option<Shim>,
+    disk: Option<Shim>,
+    data: PathBuf,
 }
 
 /// What differs between two virtual machines.
@@ -121,8 +127,9 @@ impl<'a> ZooKeeperPlan<'a> {
             settings(options),
         );
         write_private(&config, &text)?;
-        let clock = || Shim::start(bed, &name, Dial::Clock);
-        let clock = options.clock.then(clock).transpose()?;
+        let shim = |dial| Shim::start(bed, &name, dial);
+        let clock = options.clock.then(|| shim(Dial::Clock)).transpose()?;
+        let disk = options.disk.then(|| shim(Dial::FullDisk)).transpose()?;
         let main_class = if membership.is_some() { MEMBER_CLASS } else { ALONE_CLASS };
         let java = JavaArgs { options, temp: &bed.temp_folder(), main_class, config: &config };
         let process = Process::start(
@@ -131,11 +138,11 @@ impl<'a> ZooKeeperPlan<'a> {
                 name,
                 program: installed.java.clone(),
                 args: installed.args(&java),
-                env: Shim::env(&clock),
+                env: Shim::env(clock.iter().chain(&disk)),
                 probe: Probe::ZooKeeper { address },
             },
         )?;
-        Ok(ZooKeeper { process, address, connect_string: address.to_string(), clock })
+        Ok(ZooKeeper { process, address, connect_string: address.to_string(), clock, disk, data })
     }
 }
 
@@ -167,6 +174,44 @@ impl ZooKeeper {
             Some(clock) => clock.set(offset_ms),
             None => Err(self.failed("was started without `clock: true`".into())),
         }
+    }
+
+    /// Fills the server's disk: no file gets another block.
+    ///
+    /// # Errors
+    /// If the options did not ask for such a disk.
+    pub fn fill_disk(&self) -> Result<()> {
+        self.disk()?.set(1)
+    }
+
+    /// Makes space on the disk, removes empty logs and starts the server again, as an operator has
+    /// to. It does not start with a log that it could not begin (ZOOKEEPER-1621).
+    ///
+    /// # Errors
+    /// If the options did not ask for such a disk, or it does not become ready.
+    pub fn make_space(&self) -> Result<()> {
+        self.disk()?.set(0)?;
+        self.kill()?;
+        let logs = fs::read_dir(self.data.join("version-2")).map_err(Error::io("read a folder"))?;
+        for log in logs.flatten() {
+            let is_log = log.file_name().to_string_lossy().starts_with("log.");
+            if is_log && log.metadata().is_ok_and(|log| log.len() == 0) {
+                fs::remove_file(log.path()).map_err(Error::io("remove an empty log"))?;
+            }
+        }
+        self.restart()
+    }
+
+    /// How many of its writes have failed because its disk was full.
+    ///
+    /// # Errors
+    /// If the options did not ask for such a disk.
+    pub fn writes_without_space(&self) -> Result<i64> {
+        self.disk()?.count()
+    }
+
+    fn disk(&self) -> Result<&Shim> {
+        self.disk.as_ref().ok_or_else(|| self.failed("was started without `disk: true`".into()))
     }
 
     /// The answer to one of the four-letter words `ruok`, `srvr`, `mntr` and `cons`.

@@ -51,3 +51,30 @@ fn a_leader_that_is_killed_or_frozen_is_replaced_and_follows_later() {
     let follows = || says().is_ok_and(|says| says.contains("Mode: follower"));
     await_that("its return", NOTICED_WITHIN, follows);
 }
+
+#[test]
+fn a_member_whose_disk_is_full_serves_no_one_and_follows_once_it_has_space() {
+    let bed = Bed::start().unwrap();
+    let options = ZooKeeperOptions { disk: true, ..ZooKeeperOptions::default() };
+    let ensemble = bed.zookeeper_ensemble(options).unwrap();
+    // A leader, and then a follower.
+    for is_leader in [true, false] {
+        let leader = ensemble.leader().unwrap();
+        let full = if is_leader { leader } else { (leader + 1) % 3 };
+        let member = &ensemble.members()[full];
+        let before = member.writes_without_space().unwrap();
+        member.fill_disk().unwrap();
+        // A session of number 0 begins and ends: all members write that.
+        let other = &ensemble.members()[(full + 1) % 3];
+        let is_closed = || {
+            let _while_none_leads = other.end_session(0);
+            !serves(member)
+        };
+        await_that("the end of its service", NOTICED_WITHIN, is_closed);
+        assert!(member.writes_without_space().unwrap() > before);
+        let leader = ensemble.successor(full).unwrap();
+        assert!(serves(&ensemble.members()[leader]));
+        member.make_space().unwrap();
+        ensemble.await_follower(full).unwrap();
+    }
+}

@@ -2,13 +2,16 @@
 //! server says so at the end of a packet: what is behind that statement in the packet runs outside
 //! the transaction, and COMMIT answers OK.
 
+use std::collections::BTreeSet;
 use std::sync::OnceLock;
 
-use seckill::store::{CommitError, DatabaseOptions, StoreError, Transaction, database};
+use seckill::store::{CommitError, DatabaseOptions, Session, StoreError, Transaction, database};
 use sqlx::{AssertSqlSafe, Executor, MySqlPool, Row};
 use testbed::{Action, Command, Database, Proxy, Times};
+use tokio::task::block_in_place;
 
-use crate::crowd::{Books, Fate, buy_with_key};
+use crate::breakable::until_ready;
+use crate::crowd::{Books, Crowd, Fate, Try, buy_at, buy_with_key};
 use crate::support::{Place, Service, eventually, make_admins, servers};
 
 const STOCK: u32 = 100;
@@ -116,6 +119,43 @@ async fn statements_behind_an_aborted_one_are_not_written_outside_the_transactio
         }
     }
     panic!("the other node was late {TRIES} times");
+}
+
+/// Two nodes cannot outvote each other: when one is killed, the other serves no more.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_without_a_quorum_is_a_503_and_sells_again_once_it_may_serve_alone() {
+    const PLENTY: u32 = 100_000;
+    let [node, lost] = block_in_place(|| servers().bed.galera_pair()).expect("Galera is installed");
+    block_in_place(|| node.create_database("shop")).expect("a database");
+    let url = node.url("shop");
+    make_admins(&url);
+    let fresh = tokio::task::spawn_blocking(Place::fresh).await.expect("a place");
+    let service = Service::start_at(Place { database_url: url.clone(), ..fresh }, &[]).await;
+    let voucher = service.voucher(PLENTY).await;
+    let options = DatabaseOptions { url: url.clone(), pool_size: 1, naive: false, silence: None };
+    let pool = database(&options).await.expect("a pool");
+    let mut session = Session::open(&pool).await.expect("a session");
+    let crowd = Crowd::start(&service.url, &voucher, 8);
+    crowd.until_bought(20).await;
+
+    lost.kill().expect("it is killed");
+    until_ready(&service, Some("database")).await;
+    let read = session.fetch_optional(sqlx::query("SELECT id FROM orders LIMIT 1")).await;
+    assert!(matches!(read, Err(StoreError::Unavailable { .. })), "{:?}", read.map(drop));
+    let refused = buy_at(&service.url, &voucher, USER).await;
+    assert_eq!(refused.words(), "503 \"dependency_unavailable\"");
+    assert_eq!(refused.fate(), Fate::Refused);
+
+    block_in_place(|| node.serve_without_quorum()).expect("it serves");
+    until_ready(&service, None).await;
+    crowd.until_bought(20).await;
+    let tries = crowd.end().await;
+    let words: BTreeSet<_> = tries.iter().map(Try::words).collect();
+    assert!(!words.iter().any(|words| words.starts_with("500")), "{words:?}");
+    let books = Books::read(&url, &voucher).await;
+    books.add_up_to(PLENTY.into());
+    books.bear_out(&tries);
+    service.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -156,7 +156,7 @@ impl CellSpec {
         self.fits()?;
         // Which server a fault hits depends on the schedule, and what it needs hardly.
         let requirements = self.requirements(&Schedule::of(1, "", self.axes.replicas));
-        self.topology.fits(self.axes.lock, self.fault, requirements)?;
+        self.topology.fits(self.axes, self.fault, requirements)?;
         let CellAxes { lock, scope, guards, replicas } = self.axes;
         let (family, scenario) = (lock.family(), self.scenario);
         let case = Case { family, scope, guards, replicas, scenario };
@@ -184,6 +184,8 @@ impl CellSpec {
             Err("the mode queued is refused without guards")
         } else if self.scenario != Scenario::ShortWork {
             Err("the queued mode holds no lock that could be outlasted or lost")
+        } else if self.topology == Topology::Sharded {
+            Err("the mode queued was not tried on shards")
         } else if self.fault == Some(FaultKind::Failpoint) {
             Err("a failpoint of the matrix is one of a purchase that is written at once")
         } else {

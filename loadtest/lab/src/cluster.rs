@@ -177,13 +177,21 @@ impl Cluster {
         name: &str,
         lab: bool,
     ) -> Result<String> {
+        if let SaleDatabase::Sharded(group) = database {
+            return self.schema_on_shards(group, name, lab).await;
+        }
         let (server, new) = (database.primary().clone(), name.to_owned());
         blocking(move || server.create_database(&new)).await?;
         let url = database.url(name);
-        let secrets = [("DATABASE_URL".to_owned(), url.clone())];
-        let migrate: &[&str] = if lab { &["migrate", "--lab"] } else { &["migrate"] };
-        run_seckill(&self.program, migrate, &secrets).await?;
+        self.migrate(&url, lab).await?;
         Ok(url)
+    }
+
+    /// Makes the service's tables in that database.
+    pub(super) async fn migrate(&self, url: &str, lab: bool) -> Result<()> {
+        let secrets = [("DATABASE_URL".to_owned(), url.to_owned())];
+        let migrate: &[&str] = if lab { &["migrate", "--lab"] } else { &["migrate"] };
+        run_seckill(&self.program, migrate, &secrets).await.map(drop)
     }
 
     /// Drops a database.
@@ -201,10 +209,11 @@ impl Cluster {
         } else {
             self.shared.clone()
         };
-        let lock_server = self.start_lock_server(spec.needs, topology).await?;
+        let lock_server = self.start_lock_server(spec.needs, topology, requirements).await?;
         let database = match requirements.replication.or(topology.replication()) {
             Some(replication) => SaleDatabase::replicated(&self.bed, replication).await?,
             None if topology == Topology::Galera => SaleDatabase::galera(&self.bed).await?,
+            None if topology == Topology::Sharded => SaleDatabase::sharded(&self.bed).await?,
             None => SaleDatabase::Shared(self.database.clone()),
         };
         Box::pin(Deployment::start(self, spec, (redis, database), lock_server)).await

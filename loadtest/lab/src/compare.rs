@@ -21,6 +21,7 @@ use crate::jvm_support;
 use crate::lock::Lock;
 use crate::results::{NotApplicable, RunEvent, RunObserver, RunResults};
 use crate::runner::{ClusterSpec, Runner};
+use crate::topology::Topology;
 
 /// Most replicas in one cell.
 pub const MAX_REPLICAS: u16 = 16;
@@ -41,6 +42,8 @@ pub struct Comparison {
     pub guards: Vec<Guards>,
     /// Numbers of replicas.
     pub replicas: Vec<u16>,
+    /// Which servers they run on.
+    pub topology: Topology,
     /// The load of each cell.
     pub load: Load,
     /// Where the histories of its cells are.
@@ -73,25 +76,32 @@ impl Comparison {
         places
     }
 
-    /// Cells that are run, and cells in which the writer has nothing to show.
-    fn cells(&self) -> (Vec<CellAxes>, Vec<NotApplicable>) {
-        let (mut places, mut not_applicable) = (Vec::new(), Vec::new());
+    /// Cells that are run, and places that are none: the writer has nothing to show there, or the
+    /// servers do not fit.
+    fn cells(&self) -> (Vec<CellSpec>, Vec<NotApplicable>) {
+        let (mut trials, mut not_applicable) = (Vec::new(), Vec::new());
         for axes in self.places() {
-            match self.load.writer.fits(axes) {
-                Ok(()) => places.push(axes),
+            let trial = CellSpec { topology: self.topology, ..CellSpec::plain(axes) };
+            let fits = self.load.writer.fits(axes).and_then(|()| {
+                let is_single = self.topology.is_single();
+                if is_single { Ok(()) } else { trial.supports_mode(self.load.mode) }?;
+                trial.expectation().map(drop)
+            });
+            match fits {
+                Ok(()) => trials.push(trial),
                 Err(because) => not_applicable.push(NotApplicable { axes, because }),
             }
         }
-        (places, not_applicable)
+        (trials, not_applicable)
     }
 
     /// Checks the bounds before anything is started.
     pub fn check(&self) -> Result<()> {
-        let (places, not_applicable) = self.cells();
-        if let ([], [one, ..]) = (&places[..], &not_applicable[..]) {
+        let (trials, not_applicable) = self.cells();
+        if let ([], [one, ..]) = (&trials[..], &not_applicable[..]) {
             return Err(Error::Usage(format!("there is no cell to run: {one}")));
         }
-        let cells = places.len();
+        let cells = trials.len();
         if cells == 0 || cells > usize::from(MAX_DEPLOYMENTS) {
             return Err(Error::Usage(format!("{cells} cells are not 1 to {MAX_DEPLOYMENTS}")));
         }
@@ -102,7 +112,6 @@ impl Comparison {
         if self.load.mode == PurchaseMode::Queued {
             self.check_queued()?;
         }
-        let trials: Vec<CellSpec> = places.into_iter().map(CellSpec::plain).collect();
         jvm_support::check(&trials, &self.load)?;
         if self.load.work_ms > MAX_WORK_MS {
             return Err(Error::Usage(format!("--work-ms must be at most {MAX_WORK_MS}")));
@@ -167,8 +176,7 @@ impl Comparison {
     ) -> Result<RunResults> {
         self.check()?;
         let (began, started_at) = (Instant::now(), rfc3339(time::OffsetDateTime::now_utc()));
-        let (places, not_applicable) = self.cells();
-        let trials: Vec<CellSpec> = places.into_iter().map(CellSpec::plain).collect();
+        let (trials, not_applicable) = self.cells();
         let mut runner = Runner::start(self.parts.clone(), &trials, stop).await?;
         let mut cells = Vec::with_capacity(trials.len());
         for &trial in &trials {
@@ -219,6 +227,7 @@ mod tests {
             scopes: vec![Scope::User, Scope::Voucher],
             guards: vec![Guards::Off, Guards::On],
             replicas: vec![1, 3],
+            topology: Topology::Single,
             load: Load {
                 users: 700,
                 stock: 100,
@@ -255,17 +264,35 @@ mod tests {
         let all = Comparison { load: grouped.clone(), ..comparison() };
         let (places, not_applicable) = all.cells();
         assert_eq!((places.len(), not_applicable.len()), (6, 18));
-        assert!(places.iter().all(|one| (one.scope, one.guards) == (Scope::User, Guards::On)));
+        assert!(
+            places.iter().all(|one| (one.axes.scope, one.axes.guards) == (Scope::User, Guards::On))
+        );
         let guarded = |one: &&NotApplicable| one.axes.guards == Guards::On;
         let said: Vec<String> =
             not_applicable.iter().filter(guarded).map(ToString::to_string).collect();
         assert_eq!(said.len(), 6);
         assert!(said.iter().all(|one| one.ends_with(": n/a, groups of one")), "{said:?}");
-        assert_eq!(places[0].flags(&grouped).last().map(String::as_str), Some("grouped"));
+        assert_eq!(places[0].axes.flags(&grouped).last().map(String::as_str), Some("grouped"));
         let guards = vec![Guards::On];
         let per_voucher = Comparison { scopes: vec![Scope::Voucher], guards, ..all };
         let error = per_voucher.check().expect_err("no cell");
         assert!(error.to_string().contains("n/a, groups of one"), "{error}");
+    }
+
+    #[test]
+    fn shards_have_the_guards_on_and_no_lock_that_is_the_transaction() {
+        let locks = vec![Lock::Redisson, Lock::MysqlRow];
+        let sharded = Comparison { topology: Topology::Sharded, locks, ..comparison() };
+        let (trials, not_applicable) = sharded.cells();
+        assert_eq!((trials.len(), not_applicable.len()), (4, 12));
+        assert!(trials.iter().all(|one| one.topology == Topology::Sharded));
+        let guarded = |one: &CellSpec| (one.axes.lock, one.axes.guards);
+        assert!(trials.iter().all(|one| guarded(one) == (Lock::Redisson, Guards::On)));
+        let queued = Load { mode: PurchaseMode::Queued, ..sharded.load.clone() };
+        let queued = Comparison { load: queued, locks: vec![Lock::None], ..sharded };
+        let queued = Comparison { scopes: vec![Scope::User], guards: vec![Guards::On], ..queued };
+        let error = queued.check().expect_err("none");
+        assert!(error.to_string().contains("not tried on shards"), "{error}");
     }
 
     #[test]

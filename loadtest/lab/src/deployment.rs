@@ -10,7 +10,7 @@ use loadtest_load::tokens::User;
 use loadtest_measure::error::Result;
 use testbed::{
     Database, Haproxy, HaproxyOptions, Proxy, Redis, RedisCluster, RedisSentinel, Replica,
-    ReplicatedDatabase,
+    ReplicatedDatabase, ShardedDatabase,
 };
 
 use crate::cluster::{Cluster, RedisServers, blocking};
@@ -190,7 +190,7 @@ impl Deployment {
     pub fn replicated_database(&self) -> Option<&Arc<ReplicatedDatabase>> {
         match &self.database {
             SaleDatabase::Replicated(group) => Some(group),
-            SaleDatabase::Shared(_) | SaleDatabase::Galera(_) => None,
+            _ => None,
         }
     }
 
@@ -198,7 +198,15 @@ impl Deployment {
     pub fn galera(&self) -> Option<&Arc<[Arc<Database>; 2]>> {
         match &self.database {
             SaleDatabase::Galera(nodes) => Some(nodes),
-            SaleDatabase::Shared(_) | SaleDatabase::Replicated(_) => None,
+            _ => None,
+        }
+    }
+
+    /// The shards that its database is on, and their front.
+    pub fn shards(&self) -> Option<&Arc<ShardedDatabase>> {
+        match &self.database {
+            SaleDatabase::Sharded(group) => Some(group),
+            _ => None,
         }
     }
 

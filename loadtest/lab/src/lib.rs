@@ -58,6 +58,7 @@ mod sale_database;
 mod seeded_rng;
 mod sell_out;
 pub mod series;
+mod shards;
 pub mod topology;
 mod topology_cells;
 mod warm_up;

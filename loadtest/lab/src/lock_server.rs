@@ -9,6 +9,7 @@ use testbed::{Etcd, EtcdCluster, EtcdOptions, ZooKeeper, ZooKeeperEnsemble, ZooK
 
 use crate::cluster::{Cluster, blocking};
 use crate::lock::ExtraServers;
+use crate::requirements::FaultRequirements;
 use crate::topology::Topology;
 
 /// Servers that are neither the database nor a Redis: one, or three of them.
@@ -73,12 +74,14 @@ impl Cluster {
         &self,
         needs: ExtraServers,
         topology: Topology,
+        requirements: FaultRequirements,
     ) -> Result<Option<LockServer>> {
         let has_ensemble = topology.has_ensemble();
         Ok(Some(match needs {
             ExtraServers::Nothing | ExtraServers::IndependentRedis => return Ok(None),
             ExtraServers::ZooKeeper if has_ensemble => {
-                let ensemble = Arc::new(self.start_zookeeper_ensemble().await?);
+                let ensemble =
+                    Arc::new(self.start_zookeeper_ensemble(requirements.full_disk).await?);
                 LockServer::Ensemble(LockEnsemble::ZooKeeper(ensemble))
             }
             ExtraServers::Etcd if has_ensemble => {
@@ -92,8 +95,9 @@ impl Cluster {
         }))
     }
 
-    async fn start_zookeeper_ensemble(&self) -> Result<ZooKeeperEnsemble> {
-        let (bed, options) = (self.bed.clone(), ZooKeeperOptions::default());
+    async fn start_zookeeper_ensemble(&self, disk: bool) -> Result<ZooKeeperEnsemble> {
+        let options = ZooKeeperOptions { disk, ..ZooKeeperOptions::default() };
+        let bed = self.bed.clone();
         let (ensemble, said) = blocking(move || {
             let ensemble = bed.zookeeper_ensemble(options)?;
             let said = ensemble.members()[ensemble.leader()?].four_letter_word("srvr")?;

@@ -63,6 +63,15 @@ fn a_fault_of_several_servers_is_no_cell_where_they_are_one_or_the_lock_does_not
     let returns = fault(TopologyFault::Pair(PairFault::OldPrimaryReturns));
     assert_eq!(cells(&returns, Lock::Redisson, Topology::SemiSync), 1);
     assert_eq!(cells(&returns, Lock::Redisson, Topology::Async), 0, "two would acknowledge");
+    let full = fault(TopologyFault::Ensemble(EnsembleFault::DiskFull));
+    assert_eq!(cells(&full, Lock::Zookeeper, Topology::Ensemble), 1);
+    assert_eq!(cells(&full, Lock::Etcd, Topology::Ensemble), 0, "it needs no C library");
+    let leaves = fault(TopologyFault::NodeLeaves);
+    assert_eq!(cells(&leaves, Lock::Redisson, Topology::Galera), 1);
+    assert_eq!(cells(&leaves, Lock::Redisson, Topology::Sharded), 0, "no node is there");
+    let shard = fault(TopologyFault::ShardLost);
+    assert_eq!(cells(&shard, Lock::MysqlNamed, Topology::Sharded), 1);
+    assert_eq!(cells(&shard, Lock::MysqlRow, Topology::Sharded), 0, "its row is the front's");
     let three = fault(TopologyFault::ThreeAtOnce);
     assert_eq!(cells(&three, Lock::Zookeeper, Topology::Replicated), 1);
     assert_eq!(cells(&three, Lock::Zookeeper, Topology::Ensemble), 0, "it has one database");

@@ -132,10 +132,13 @@ const TOPOLOGY_FAULTS: [(TopologyFault, Topology, Lock); TopologyFault::ALL.len(
     [
         (F::Ensemble(EnsembleFault::LeaderLost), T::Ensemble, Lock::Zookeeper),
         (F::Ensemble(EnsembleFault::SplitBrain), T::Ensemble, Lock::Etcd),
+        (F::Ensemble(EnsembleFault::DiskFull), T::Ensemble, Lock::Zookeeper),
         (F::SlotMoves, T::RedisCluster, Lock::Redisson),
         (F::Pair(PairFault::ReplicaLags), T::SemiSync, Lock::Redisson),
         (F::Pair(PairFault::OldPrimaryReturns), T::SemiSync, Lock::Redisson),
         (F::CertificationConflict, T::Galera, Lock::Redisson),
+        (F::NodeLeaves, T::Galera, Lock::Redisson),
+        (F::ShardLost, T::Sharded, Lock::Redisson),
         (F::ThreeAtOnce, T::Replicated, Lock::Zookeeper),
     ]
 };
@@ -162,20 +165,24 @@ fn smoke() -> Vec<CellSpec> {
 }
 
 /// Each topology under a lock per voucher without guards, where nothing but the lock keeps
-/// purchases apart; then with guards, while replicas of the service are killed and restarted.
+/// purchases apart; shards with guards, which they have always. Then each with guards, while
+/// replicas of the service are killed and restarted.
 fn smoke_topologies() -> Vec<CellSpec> {
     use Topology as T;
     let lock = |topology| match topology {
         T::Ensemble => Lock::Zookeeper,
         T::SemiSync | T::Async => Lock::MysqlRow,
-        T::Single | T::Sentinel | T::RedisCluster | T::Galera | T::Replicated => Lock::Redisson,
+        T::Single | T::Sentinel | T::RedisCluster | T::Galera | T::Sharded | T::Replicated => {
+            Lock::Redisson
+        }
     };
     let several = Topology::value_variants().iter().copied().filter(|one| !one.is_single());
     let mut trials = Vec::new();
     for topology in several {
         let replicas = 2;
         let axes = |scope, guards| CellAxes { lock: lock(topology), scope, guards, replicas };
-        let alone = CellSpec::plain(axes(Scope::Voucher, Guards::Off));
+        let guards = if topology == T::Sharded { Guards::On } else { Guards::Off };
+        let alone = CellSpec::plain(axes(Scope::Voucher, guards));
         trials.push(CellSpec { topology, ..alone });
         let guarded = CellSpec::plain(axes(Scope::User, Guards::On));
         let faults = [FaultKind::KillReplica, FaultKind::RollingRestart];

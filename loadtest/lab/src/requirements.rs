@@ -29,6 +29,8 @@ pub struct FaultRequirements {
     pub clock: bool,
     /// Replicas that do not mind a Redis that evicts.
     pub eviction: bool,
+    /// Disks of the lock's ensemble that can be filled.
+    pub full_disk: bool,
     /// A primary and a replica of the database that belong to the deployment alone.
     pub replication: Option<Replication>,
     /// Ways, by [`Link`].
@@ -69,6 +71,7 @@ impl FaultRequirements {
             sentinel: self.sentinel || other.sentinel,
             clock: self.clock || other.clock,
             eviction: self.eviction || other.eviction,
+            full_disk: self.full_disk || other.full_disk,
             replication: self.replication.or(other.replication),
             links,
         }

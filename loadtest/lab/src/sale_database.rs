@@ -1,10 +1,10 @@
 //! The database of a deployment: one server of the cluster, or a primary and its replica of its
-//! own, or Galera nodes of its own.
+//! own, or Galera nodes or shards of its own.
 
 use std::sync::Arc;
 
 use loadtest_measure::error::Result;
-use testbed::{Bed, Database, ReplicatedDatabase, Replication};
+use testbed::{Bed, Database, ReplicatedDatabase, Replication, ShardedDatabase};
 
 use crate::cluster::blocking;
 
@@ -17,7 +17,12 @@ pub(super) enum SaleDatabase {
     Replicated(Arc<ReplicatedDatabase>),
     /// On two Galera nodes that no other deployment has. Both take writes.
     Galera(Arc<[Arc<Database>; 2]>),
+    /// On two shards that no other deployment has, and their front, which the service speaks with.
+    Sharded(Arc<ShardedDatabase>),
 }
+
+/// Shards of a sale: the vouchers with even ids lie on one, those with odd ids on the other.
+const SHARDS: usize = 2;
 
 impl SaleDatabase {
     /// Starts a primary with a replica.
@@ -31,12 +36,14 @@ impl SaleDatabase {
     /// could miss it.
     pub(super) async fn galera(bed: &Arc<Bed>) -> Result<Self> {
         let bed = bed.clone();
-        let nodes = blocking(move || {
-            let nodes = bed.galera_pair()?;
-            nodes.iter().try_for_each(Database::set_causal_reads)?;
-            Ok(nodes)
-        });
-        Ok(Self::Galera(Arc::new(nodes.await?.map(Arc::new))))
+        let nodes = blocking(move || bed.galera_pair_with_causal_reads()).await?;
+        Ok(Self::Galera(Arc::new(nodes.map(Arc::new))))
+    }
+
+    /// Starts two shards and their front.
+    pub(super) async fn sharded(bed: &Arc<Bed>) -> Result<Self> {
+        let bed = bed.clone();
+        Ok(Self::Sharded(Arc::new(blocking(move || bed.sharded(SHARDS)).await?)))
     }
 
     /// The server that takes writes.
@@ -45,6 +52,7 @@ impl SaleDatabase {
             Self::Shared(server) => server,
             Self::Replicated(group) => group.primary(),
             Self::Galera(nodes) => &nodes[0],
+            Self::Sharded(group) => group.front(),
         }
     }
 
@@ -52,7 +60,7 @@ impl SaleDatabase {
     pub(super) fn drop_database(&self, name: &str) -> testbed::Result<()> {
         match self {
             Self::Shared(server) => server.drop_database(name),
-            Self::Replicated(_) | Self::Galera(_) => Ok(()),
+            Self::Replicated(_) | Self::Galera(_) | Self::Sharded(_) => Ok(()),
         }
     }
 
@@ -62,13 +70,14 @@ impl SaleDatabase {
             Self::Shared(server) => server.url(name),
             Self::Replicated(group) => group.url(name),
             Self::Galera(nodes) => nodes[0].url(name),
+            Self::Sharded(group) => group.front().url(name),
         }
     }
 
     /// The address for that replica of the service, from 1, if each has another one.
     pub(super) fn url_of(&self, replica: u16, name: &str) -> Option<String> {
         match self {
-            Self::Shared(_) | Self::Replicated(_) => None,
+            Self::Shared(_) | Self::Replicated(_) | Self::Sharded(_) => None,
             Self::Galera(nodes) => Some(nodes[usize::from(replica - 1) % nodes.len()].url(name)),
         }
     }
@@ -79,6 +88,7 @@ impl SaleDatabase {
             Self::Shared(server) => server.url(name),
             Self::Replicated(group) => group.primary_url(name),
             Self::Galera(nodes) => nodes[0].url(name),
+            Self::Sharded(group) => group.front().url(name),
         }
     }
 }

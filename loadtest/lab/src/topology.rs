@@ -23,6 +23,8 @@ pub enum Topology {
     Async,
     /// Two Galera nodes; each replica of the service writes to the next one.
     Galera,
+    /// Two shards and the front by which the service reaches them, by `MariaDB`'s engine Spider.
+    Sharded,
     /// Three `ZooKeeper` or etcd servers.
     Ensemble,
     /// Sentinels, a semi-synchronous replica of the database, and three `ZooKeeper` or etcd
@@ -40,6 +42,7 @@ impl Topology {
             Self::SemiSync => "semi-sync",
             Self::Async => "async",
             Self::Galera => "galera",
+            Self::Sharded => "sharded",
             Self::Ensemble => "ensemble",
             Self::Replicated => "replicated",
         }
@@ -72,7 +75,7 @@ impl Topology {
 
     /// Whether its database is more than one server.
     pub fn has_own_database(self) -> bool {
-        self.replication().is_some() || self == Self::Galera
+        self.replication().is_some() || matches!(self, Self::Galera | Self::Sharded)
     }
 
     /// Whether its `ZooKeeper` or etcd is three servers.

@@ -1,16 +1,19 @@
 //! Which cells there are on a topology of several servers. A fault that needs the one server that
 //! the topology replaces has none.
 
+use loadtest_judge::setting::Guards;
+
+use crate::cell_axes::CellAxes;
 use crate::faults::{FaultKind, is_in_an_ensemble};
-use crate::lock::Lock;
+use crate::predict::Family;
 use crate::requirements::{FaultRequirements, Link};
 use crate::topology::Topology;
 
 impl Topology {
-    /// Whether it is a cell with that lock, fault and what these need, or why not.
+    /// Whether it is a cell with those axes, that fault and what these need, or why not.
     pub(super) fn fits(
         self,
-        lock: Lock,
+        CellAxes { lock, guards, .. }: CellAxes,
         fault: Option<FaultKind>,
         requirements: FaultRequirements,
     ) -> Result<(), &'static str> {
@@ -33,6 +36,10 @@ impl Topology {
             Err("its fault needs one ZooKeeper")
         } else if self == Self::Galera && lock.is_in_the_database() {
             Err("Galera keeps no lock on a row or a name of another node")
+        } else if self == Self::Sharded && guards == Guards::Off {
+            Err("the laboratory's tables without guards lie on no shard")
+        } else if self == Self::Sharded && lock.family() == Family::Transaction {
+            Err("that lock is a row of the front, and its transaction is not one with a shard's")
         } else if self == Self::Ensemble && !is_in_an_ensemble(lock) {
             Err("only a lock in ZooKeeper or etcd uses an ensemble")
         } else {

@@ -30,7 +30,7 @@ pub(super) async fn run(args: BenchArgs) -> Result<bool> {
         return Ok(true);
     }
     let (rounds, seconds) = (choice.rounds, choice.seconds);
-    let bench = Bench { parts: args.private.parts()?, rows, rounds, seconds };
+    let bench = Bench { parts: args.private.parts_of_one_server()?, rows, rounds, seconds };
     if let Some(path) = &choice.json {
         check_writable(path)?;
     }

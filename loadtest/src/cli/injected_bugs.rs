@@ -46,7 +46,7 @@ pub(super) async fn run(args: InjectBugsArgs) -> Result<bool> {
     if rows.is_empty() {
         return Err(Error::Usage("--only names no injected bug".to_owned()));
     }
-    let parts = args.private.parts()?;
+    let parts = args.private.parts_of_one_server()?;
     if let Some(path) = &args.json {
         check_writable(path)?;
     }

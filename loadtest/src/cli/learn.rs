@@ -65,7 +65,7 @@ pub(super) async fn run(args: LearnArgs) -> Result<bool> {
         print_line(ladder());
         return Ok(true);
     }
-    let parts = args.private.parts()?;
+    let parts = args.private.parts_of_one_server()?;
     if let Some(folder) = &args.report_dir {
         check_writable(&folder.join(format!("{MATRIX}.json")))?;
     }

@@ -30,6 +30,10 @@ const FAULTS: &str = "What happens to the deployment; `none` is no fault, `all` 
                       program can have: `failpoint` is not among them and needs a `seckill` that \
                       was built with the feature `failpoints`, named with --seckill";
 
+/// What `--topologies` is.
+const TOPOLOGIES: &str = "Which servers the replicas run on [default: `single`, or what --database \
+                          names]";
+
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES)]
 pub(super) struct MatrixArgs {
@@ -60,10 +64,10 @@ pub(super) struct MatrixArgs {
     #[arg(default_value = "short-work,frozen-unfenced,frozen-fenced")]
     #[arg(conflicts_with = "PresetArgs")]
     scenarios: Vec<Scenario>,
-    #[arg(long, value_name = "TOPOLOGIES", value_delimiter = ',', default_value = "single")]
-    #[arg(help = format!("Which servers the replicas run on {}", known_topologies()))]
+    #[arg(long, value_name = "TOPOLOGIES", value_delimiter = ',')]
+    #[arg(help = format!("{TOPOLOGIES} {}", known_topologies()))]
     #[arg(conflicts_with = "PresetArgs")]
-    topologies: Vec<String>,
+    topologies: Option<Vec<String>>,
     /// When replicas answer: after the COMMIT, or at admission with a ticket. With `queued` no lock
     /// is taken (--locks is `none`) and the guards are on; other combinations count as no cells
     #[arg(long, alias = "path", value_name = "MODE", default_value = "direct")]
@@ -134,6 +138,10 @@ impl PresetArgs {
 /// Whether all cells were as predicted.
 pub(super) async fn run(args: MatrixArgs) -> Result<bool> {
     let preset = args.preset.preset();
+    if preset.is_some() && !args.private.topology().is_single() {
+        let what = "a preset has its own servers: --database must be mysql or mariadb";
+        return Err(Error::Usage(what.to_owned()));
+    }
     let (trials, not_generated) = match preset {
         Some(preset) => preset.trials(),
         None => args.axes()?.trials(),
@@ -165,7 +173,7 @@ pub(super) async fn run(args: MatrixArgs) -> Result<bool> {
         return Ok(true);
     }
     jvm_support::check(&trials, &load)?;
-    let parts = args.private.parts()?;
+    let parts = args.private.parts_without_topology()?;
     if trials.iter().any(|trial| trial.fault == Some(FaultKind::Failpoint)) {
         need_failpoints(&parts.program).await?;
     }
@@ -197,6 +205,19 @@ impl MatrixArgs {
         Ok(InjectionRun { rows: rows(&names)?, seeds: self.bug_seeds.unwrap_or(seeds) })
     }
 
+    /// A database of several servers is a topology, and names it.
+    fn topologies(&self) -> Result<Vec<Topology>> {
+        let of_database = self.private.topology();
+        match &self.topologies {
+            None => Ok(vec![of_database]),
+            Some(names) if of_database.is_single() => topologies(names),
+            Some(_) => {
+                let what = "--database names the servers already: leave out --topologies";
+                Err(Error::Usage(what.to_owned()))
+            }
+        }
+    }
+
     fn axes(&self) -> Result<Axes> {
         Ok(Axes {
             locks: locks(&self.locks)?,
@@ -205,7 +226,7 @@ impl MatrixArgs {
             replicas: self.replicas.clone(),
             scenarios: self.scenarios.clone(),
             faults: faults(&self.faults)?,
-            topologies: topologies(&self.topologies)?,
+            topologies: self.topologies()?,
             mode: self.mode,
         })
     }
@@ -275,9 +296,32 @@ fn unknown(what: &str, name: &str, known: &str) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
+    use clap::{CommandFactory as _, Parser as _};
 
     use super::*;
+
+    #[test]
+    fn a_database_of_several_servers_is_the_topology_of_all_cells() {
+        let parse = |flags: &[&str]| {
+            let line = ["loadtest", "matrix"].iter().chain(flags);
+            match crate::cli::Cli::parse_from(line).command {
+                crate::cli::Command::Matrix(args) => args,
+                _ => unreachable!("the line says matrix"),
+            }
+        };
+        for (flags, expected) in [
+            (&[][..], Topology::Single),
+            (&["--database", "mysql"], Topology::Single),
+            (&["--database", "sharded"], Topology::Sharded),
+            (&["--db", "galera"], Topology::Galera),
+            (&["--topologies", "ensemble"], Topology::Ensemble),
+        ] {
+            let axes = parse(flags).axes().expect("axes");
+            assert_eq!(axes.topologies, [expected], "{flags:?}");
+        }
+        let twice = parse(&["--database", "sharded", "--topologies", "galera"]).axes();
+        assert_eq!(twice.expect_err("two say where").exit_code(), 2);
+    }
 
     #[test]
     fn all_is_every_one_and_an_unknown_name_is_a_usage_error_that_lists_them() {

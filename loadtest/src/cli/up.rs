@@ -54,6 +54,7 @@ pub(super) async fn run(args: UpArgs) -> Result<bool> {
         args;
     let up = UpConfig {
         flavor: private.flavor(),
+        topology: private.topology(),
         program: find_program(private.seckill.as_deref())?,
         axes: CellAxes { lock, scope, guards, replicas },
         mode,

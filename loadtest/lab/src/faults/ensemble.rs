@@ -5,9 +5,9 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use loadtest_measure::error::Result;
-use testbed::{Ensemble, EnsembleMember};
+use testbed::{Ensemble, EnsembleMember, ZooKeeperEnsemble};
 
-use super::{FaultContext, POLL_INTERVAL, no_witness};
+use super::{FaultContext, POLL_INTERVAL, no_witness, witness};
 use crate::cluster::blocking;
 use crate::lock_server::LockEnsemble;
 
@@ -21,6 +21,8 @@ pub enum EnsembleFault {
     LeaderLost,
     /// The leader is cut off from the others, which choose another one. Clients reach both sides.
     SplitBrain,
+    /// The disk of a member is full.
+    DiskFull,
 }
 
 impl EnsembleFault {
@@ -28,6 +30,7 @@ impl EnsembleFault {
         match self {
             Self::LeaderLost => "leader-lost",
             Self::SplitBrain => "split-brain",
+            Self::DiskFull => "member-disk-full",
         }
     }
 
@@ -37,34 +40,77 @@ impl EnsembleFault {
             Self::SplitBrain => {
                 "the leader of an ensemble is cut off from the others, and clients reach both sides"
             }
+            Self::DiskFull => "the disk of an ensemble's member is full, until an operator helps",
         }
     }
 
-    /// Witness: which member led before and which one after, and that the former follows then.
+    /// Witness: which member led before and which one after, and that the former follows then. Of a
+    /// full disk also how many writes it refused.
     pub(super) async fn inject(self, context: &FaultContext<'_>) -> Result<String> {
         let Some(ensemble) = context.deployment.ensemble().cloned() else {
             return Err(no_witness("its lock lives on no ensemble".to_owned()));
         };
         let (lasts, kills) =
             (context.schedule.lasts(), context.schedule.variation.is_multiple_of(2));
-        blocking(move || match ensemble {
-            LockEnsemble::ZooKeeper(all) => self.happen_to(&all, lasts, kills),
-            LockEnsemble::Etcd(all) => self.happen_to(&all, lasts, kills),
-        })
-        .await
+        let is_full = self == Self::DiskFull;
+        match ensemble {
+            LockEnsemble::ZooKeeper(all) if is_full => {
+                let (refused, text) = blocking(move || fill_a_disk(&all, lasts, kills)).await?;
+                witness(refused > 0, text)
+            }
+            LockEnsemble::Etcd(_) if is_full => {
+                Err(no_witness("the disk of an etcd cannot be filled".to_owned()))
+            }
+            LockEnsemble::ZooKeeper(all) => {
+                blocking(move || self.happen_to_leader(&all, lasts, kills)).await
+            }
+            LockEnsemble::Etcd(all) => {
+                blocking(move || self.happen_to_leader(&all, lasts, kills)).await
+            }
+        }
     }
 
-    fn happen_to<M: EnsembleMember>(
+    fn happen_to_leader<M: EnsembleMember>(
         self,
         ensemble: &Arc<Ensemble<M>>,
         lasts: Duration,
         kills: bool,
     ) -> testbed::Result<String> {
-        match self {
-            Self::LeaderLost => lose_the_leader(ensemble, lasts, kills),
-            Self::SplitBrain => cut_the_leader_off(ensemble, lasts),
+        if self == Self::LeaderLost {
+            lose_the_leader(ensemble, lasts, kills)
+        } else {
+            cut_the_leader_off(ensemble, lasts)
         }
     }
+}
+
+/// How many writes failed, and the witness, once the member follows. Each hold of a lock is
+/// written.
+fn fill_a_disk(
+    ensemble: &ZooKeeperEnsemble,
+    lasts: Duration,
+    of_leader: bool,
+) -> testbed::Result<(i64, String)> {
+    let leader = ensemble.leader()?;
+    let full = if of_leader { leader } else { (leader + 1) % ensemble.members().len() };
+    let (member, began) = (&ensemble.members()[full], Instant::now());
+    member.fill_disk()?;
+    // There is space again also if it continued to serve.
+    let ended = ensemble.await_end_of_service(full);
+    let leads = ensemble.successor(full);
+    let refused = member.writes_without_space();
+    sleep(lasts.saturating_sub(began.elapsed()));
+    member.make_space()?;
+    let ((), leads, refused) = (ended?, leads?, refused?);
+    ensemble.await_follower(full)?;
+    let was = if of_leader { "led" } else { "followed" };
+    let text = format!(
+        "member {} {was}, its disk refused {refused} writes, and it served no more; member {} \
+         leads, and it follows",
+        full + 1,
+        leads + 1
+    );
+    Ok((refused, text))
 }
 
 fn lose_the_leader<M: EnsembleMember>(

@@ -41,6 +41,34 @@ pub(super) async fn conflict(context: &FaultContext<'_>) -> Result<String> {
     witness(lost > 0, text)
 }
 
+/// A node is stopped, and joins again after a while. Witness: transactions that it missed, and that
+/// it has them.
+pub(super) async fn leave(context: &FaultContext<'_>) -> Result<String> {
+    let Some(nodes) = context.deployment.galera().cloned() else {
+        return Err(no_witness("its database has no nodes".to_owned()));
+    };
+    let leaves = usize::from(context.schedule.variation.is_multiple_of(2));
+    let (node, other) = (nodes[leaves].clone(), nodes[1 - leaves].clone());
+    let (names, lasts) =
+        ([node.name().to_owned(), other.name().to_owned()], context.schedule.lasts());
+    let (missed, has) = blocking(move || {
+        node.leave()?;
+        let before = other.last_committed();
+        std::thread::sleep(lasts);
+        let after = other.last_committed();
+        node.join_again()?;
+        let (after, has) = (after?, node.last_committed()?);
+        Ok((after.saturating_sub(before?), has >= after))
+    })
+    .await?;
+    let [node, other] = names;
+    let text = format!(
+        "{node} was stopped and missed {missed} transactions of {other}; it joined again and has \
+         them"
+    );
+    witness(missed > 0 && has, text)
+}
+
 async fn rolled_back(nodes: &Arc<[Arc<Database>; 2]>) -> Result<u64> {
     let nodes = nodes.clone();
     blocking(move || nodes.iter().map(|node| node.rolled_back_for_others()).sum()).await

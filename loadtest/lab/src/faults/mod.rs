@@ -32,6 +32,7 @@ mod replies;
 mod schedule;
 mod sentinel;
 mod several;
+mod shards;
 mod stock;
 mod targeted;
 mod topology;
@@ -326,6 +327,7 @@ impl FaultKind {
                 one.requirements(schedule).and(other.requirements(schedule))
             }
             Self::Targeted(targeted) => targeted.requirements(),
+            Self::OnTopology(fault) => fault.requirements(),
             Self::Network(_, link) => FaultRequirements::link(link),
             Self::KillReplica
             | Self::FreezeReplica
@@ -333,7 +335,6 @@ impl FaultKind {
             | Self::RestartDatabase
             | Self::FreezeDatabase
             | Self::HangUp
-            | Self::OnTopology(_)
             | Self::Failpoint => FaultRequirements::default(),
         }
     }

@@ -5,8 +5,9 @@ use testbed::Replication;
 
 use super::ensemble::EnsembleFault;
 use super::replicated::PairFault;
-use super::{FaultContext, galera, redis_cluster, several};
+use super::{FaultContext, galera, redis_cluster, several, shards};
 use crate::lock::{ExtraServers, Lock};
+use crate::requirements::FaultRequirements;
 use crate::topology::Topology;
 
 /// What happens to servers that are several.
@@ -20,19 +21,26 @@ pub enum TopologyFault {
     Pair(PairFault),
     /// Nodes of Galera write the same row at the same time: all but one of them are rolled back.
     CertificationConflict,
+    /// A node of Galera is stopped, and joins the other one again.
+    NodeLeaves,
+    /// The shard of the voucher is killed and started again.
+    ShardLost,
     /// To the Redis master, the primary of the database, and an ensemble or a replica, at once.
     ThreeAtOnce,
 }
 
 impl TopologyFault {
     /// All, in the order of reports.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 10] = [
         Self::Ensemble(EnsembleFault::LeaderLost),
         Self::Ensemble(EnsembleFault::SplitBrain),
+        Self::Ensemble(EnsembleFault::DiskFull),
         Self::SlotMoves,
         Self::Pair(PairFault::ReplicaLags),
         Self::Pair(PairFault::OldPrimaryReturns),
         Self::CertificationConflict,
+        Self::NodeLeaves,
+        Self::ShardLost,
         Self::ThreeAtOnce,
     ];
 
@@ -42,6 +50,8 @@ impl TopologyFault {
             Self::SlotMoves => "slot-moves",
             Self::Pair(fault) => fault.name(),
             Self::CertificationConflict => "certification-conflict",
+            Self::NodeLeaves => "node-leaves",
+            Self::ShardLost => "shard-lost",
             Self::ThreeAtOnce => "three-at-once",
         }
     }
@@ -54,6 +64,10 @@ impl TopologyFault {
             Self::CertificationConflict => {
                 "nodes of Galera write the same row at the same time, and only one commits"
             }
+            Self::NodeLeaves => {
+                "a node of Galera is stopped in the middle of the sale, and joins again"
+            }
+            Self::ShardLost => "the shard of the voucher is killed in the middle of commits",
             Self::ThreeAtOnce => {
                 "the Redis master, the primary of the database and the leader of the lock's \
                  ensemble are lost at once"
@@ -74,7 +88,8 @@ impl TopologyFault {
                 topology.replication() == Some(Replication::SemiSync)
             }
             Self::Pair(PairFault::ReplicaLags) => topology.replication().is_some(),
-            Self::CertificationConflict => topology == Topology::Galera,
+            Self::CertificationConflict | Self::NodeLeaves => topology == Topology::Galera,
+            Self::ShardLost => topology == Topology::Sharded,
             Self::ThreeAtOnce => topology == Topology::Replicated,
         };
         match self {
@@ -84,11 +99,20 @@ impl TopologyFault {
             Self::Ensemble(_) | Self::ThreeAtOnce if !is_in_an_ensemble(lock) => {
                 Err("its fault happens to an ensemble, which that lock does not use")
             }
+            Self::Ensemble(EnsembleFault::DiskFull) if lock.needs() != ExtraServers::ZooKeeper => {
+                Err("the laboratory can fill no disk of etcd, which needs no C library to write")
+            }
             Self::SlotMoves if lock.holds_in_shared_redis().is_none() => {
                 Err("its fault happens to locks in the Redis Cluster, and that lock is elsewhere")
             }
             _ => Ok(()),
         }
+    }
+
+    /// What it needs besides the servers of its topology.
+    pub(super) fn requirements(self) -> FaultRequirements {
+        let full_disk = self == Self::Ensemble(EnsembleFault::DiskFull);
+        FaultRequirements { full_disk, ..FaultRequirements::default() }
     }
 
     pub(super) async fn inject(self, context: &FaultContext<'_>) -> Result<String> {
@@ -97,6 +121,8 @@ impl TopologyFault {
             Self::SlotMoves => redis_cluster::move_slots(context).await,
             Self::Pair(fault) => fault.inject(context).await,
             Self::CertificationConflict => galera::conflict(context).await,
+            Self::NodeLeaves => galera::leave(context).await,
+            Self::ShardLost => shards::lose(context).await,
             Self::ThreeAtOnce => several::three(context).await,
         }
     }
