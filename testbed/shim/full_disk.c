@@ -1,21 +1,20 @@
 /*
  * Purpose: shows one process a full disk. Loaded with LD_PRELOAD. TESTBED_FULL_DISK names a file of
- * two numbers of eight bytes. While the first is not 0, a write that needs another block of a file
- * fails with ENOSPC, and the second counts such writes. Blocks that a file has can be overwritten,
- * as on a real full disk. Standard output and error, which are logs, are not on that disk.
+ * two numbers of eight bytes. While the first is not 0, a write behind the end of a file or into a
+ * hole of it fails with ENOSPC, and the second counts such writes. What a file has can be
+ * overwritten, as on a real full disk. Standard output and error, which are logs, are elsewhere.
  */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
-
-#define BLOCK 512
 
 static volatile int64_t *dial;
 
@@ -28,6 +27,18 @@ __attribute__((constructor)) static void open_disk(void) {
     close(file);
 }
 
+/* The first place from there on at which a file has no data; there if it ends before. The file is
+ * opened once more, so that its own position stays. */
+static off_t first_hole(int file, off_t from) {
+    char path[32];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", file);
+    int again = open(path, O_RDONLY | O_CLOEXEC);
+    if (again < 0) return from;
+    off_t hole = lseek(again, from, SEEK_HOLE);
+    close(again);
+    return hole < 0 ? from : hole;
+}
+
 /* Whether there is no space for so many bytes from there on; from the file's position if < 0. */
 static int lacks_space(int file, off_t from, size_t bytes) {
     struct stat seen;
@@ -35,7 +46,7 @@ static int lacks_space(int file, off_t from, size_t bytes) {
     if (fstat(file, &seen) || !S_ISREG(seen.st_mode)) return 0;
     if (fcntl(file, F_GETFL) & O_APPEND) from = seen.st_size;
     if (from < 0) from = lseek(file, 0, SEEK_CUR);
-    if (from + (off_t)bytes <= (off_t)seen.st_blocks * BLOCK) return 0;
+    if (first_hole(file, from) >= from + (off_t)bytes) return 0;
     __atomic_add_fetch(&dial[1], 1, __ATOMIC_RELAXED);
     errno = ENOSPC;
     return 1;
