@@ -71,10 +71,9 @@ pub(crate) fn clients_are_small(tree: &Tree) -> Vec<String> {
 
 /// Neither blank lines nor those of comments, which Python's documentation is as well.
 fn lines_of_code(file: &File) -> usize {
-    let (mark, begin, end) = match file.path.ends_with(".py") {
-        true => ("#", "\"\"\"", "\"\"\""),
-        false => ("//", "/*", "*/"),
-    };
+    let extension = file.path.rsplit_once('.').map(|(_, extension)| extension);
+    let (mark, begin, end) =
+        if extension == Some("py") { ("#", "\"\"\"", "\"\"\"") } else { ("//", "/*", "*/") };
     let mut in_comment = false;
     let is_code = |line: &&str| {
         let rest = line.trim();
