@@ -12,16 +12,16 @@ if #KEYS < 1 or #ARGV ~= 1 or not tonumber(ARGV[1]) then
 end
 local call, most = redis.call, tonumber(ARGV[1])
 local locks, others = {}, {}
--- By the encoding a key is known to be small, which saves three commands. After a failure it is not
--- asked for again: the user may have no right to it.
+-- By the encoding a key is known to be small, which saves three commands. A user who has no right
+-- to ask does not ask again.
 local may_ask = true
 
 local function small_content(key)
   local encoding = redis.pcall('OBJECT', 'ENCODING', key)
   if encoding == 'listpack' or encoding == 'ziplist' then
     local all = redis.pcall('HGETALL', key)
-    if all.err then -- other types have that encoding as well
-      may_ask = false
+    if all.err then
+      may_ask = all.err:find('WRONGTYPE', 1, true) ~= nil -- of other types, which may be so small
     elseif #all == 2 and #all[1] + #all[2] <= most then
       return all[1], all[2]
     end

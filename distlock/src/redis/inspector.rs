@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures_util::future::{try_join, try_join_all};
+use futures_util::future::{join, try_join_all};
 use redis::{RedisError, RedisResult, Value};
 use uuid::Uuid;
 
@@ -86,7 +86,7 @@ impl RedisInspector {
         let mut answers = answers.into_iter();
         let (mut locks, mut redirected) = (Vec::with_capacity(names.len()), Vec::new());
         for names in names.chunks(self.locks_at_once()) {
-            let answers = answers.by_ref().take(self.form.answers());
+            let answers: Vec<_> = answers.by_ref().take(self.form.answers()).collect();
             match self.form.read(answers, names.len()) {
                 Ok(readings) => {
                     let each = names.iter().zip(readings);
@@ -126,7 +126,7 @@ impl RedisInspector {
         for command in self.form.commands(std::slice::from_ref(name), true) {
             answers.push(command.query_async(&mut self.connection.clone()).await);
         }
-        let reading = self.form.read(answers.into_iter(), 1)?.pop().flatten();
+        let reading = self.form.read(answers, 1)?.pop().flatten();
         Ok(self.snapshot(name, reading))
     }
 
@@ -228,9 +228,10 @@ impl LockInspector for RedisInspector {
             return Ok(LockPage { locks: Vec::new(), next: None });
         };
         let (names, mut locks) = self.names(prefix, keys);
-        let next = position.prefetch(pattern.as_bytes(), limit);
-        let found = try_join(self.read(server, &names), next).await;
-        let (found, ()) = found.map_err(|error| self.form.failure(error))?;
+        // What fails is asked for again with the next page.
+        let (found, _ahead) =
+            join(self.read(server, &names), position.prefetch(pattern.as_bytes(), limit)).await;
+        let found = found.map_err(|error| self.form.failure(error))?;
         locks.extend(found.into_iter().filter(|lock| lock.state != LockState::Free));
         let next = (!position.is_over()).then(|| ListCursor(CursorPosition::Scan(position)));
         Ok(LockPage { locks, next })

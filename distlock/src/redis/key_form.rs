@@ -21,8 +21,7 @@ use crate::{LockError, LockHolder, LockName, LockState, LockWaiters, RemainingLe
 /// Reads locks of one key each.
 static INSPECT_KEYS: LazyLock<LuaScript> =
     LazyLock::new(|| LuaScript::new(include_str!("../../lua/inspect_keys.lua")));
-/// The most locks of one call of that script, which holds up the server for less than a
-/// millisecond.
+/// The most locks of one call of that script, which holds up the server for about a millisecond.
 pub(crate) const MAX_KEYS_OF_CALL: usize = 100;
 
 /// The most holds of one snapshot.
@@ -160,7 +159,7 @@ impl KeyForm {
     /// something else.
     pub(crate) fn read(
         self,
-        answers: impl Iterator<Item = RedisResult<Value>>,
+        answers: Vec<RedisResult<Value>>,
         locks: usize,
     ) -> RedisResult<Vec<Option<LockReading>>> {
         let (mut values, mut has_wrong_type) = (Vec::with_capacity(self.answers()), false);

@@ -1,5 +1,6 @@
 //! Locks seen from outside where they are on several Redis servers.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -98,6 +99,45 @@ async fn locks_of_a_slot_that_moves_are_read_where_they_are() {
         assert_held(&locks, &name).await;
         nodes.act(|cluster| cluster.finish_move(slot, 0, 1));
         assert_held(&locks, &name).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_shows_each_lock_with_its_own_holder_while_a_slot_moves() {
+    let nodes = Nodes::start(0);
+    for kind in [LockKind::Redisson, LockKind::Fair, LockKind::ReadWrite] {
+        let (locks, moved) = (nodes.locks(kind).await, nodes.name_at(0));
+        let mut guards = Vec::new();
+        for number in 0..150 {
+            let beside = name(&format!("{moved}:{{{number}}}"));
+            let guard = locks.lock(&beside, &at_once()).await.expect("the lock");
+            guards.push((beside, guard));
+        }
+        let slot = nodes.act(|cluster| cluster.slot(moved.as_str()));
+        nodes.act(|cluster| cluster.begin_move(slot, 0, 1));
+        store(&mut nodes.process().await.connection(), kind, &moved).await.expect("a key");
+        let page = locks.list(moved.as_str(), None, 1000).await.expect("a list");
+        let mut pages = vec![page];
+        while let Some(cursor) = pages.last_mut().and_then(|page| page.next.take()) {
+            pages.push(locks.list(moved.as_str(), Some(cursor), 1000).await.expect("a list"));
+        }
+        let seen: HashMap<_, _> = pages
+            .into_iter()
+            .flat_map(|page| page.locks)
+            .map(|lock| (lock.name, lock.state))
+            .collect();
+        assert!(
+            matches!(seen[moved.as_str()], LockState::Held(_)),
+            "{kind}: {:?}",
+            seen[moved.as_str()]
+        );
+        for (name, guard) in guards {
+            let holders = seen[name.as_str()].holders();
+            let ids: Vec<_> = holders.iter().map(|holder| holder.id.as_str()).collect();
+            assert_eq!(ids, [guard.owner().as_str()], "{kind}: {name}");
+            guard.release().await.expect("a release");
+        }
+        nodes.act(|cluster| cluster.finish_move(slot, 0, 1));
     }
 }
 
