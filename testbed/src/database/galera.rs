@@ -206,7 +206,7 @@ mod tests {
             node.leave().unwrap();
             let before = other.last_committed().unwrap();
             other.execute_in("shop", &format!("INSERT INTO units VALUES ({leaves})")).unwrap();
-            assert_eq!(other.last_committed().unwrap(), before + 1);
+            assert!(other.last_committed().unwrap() > before);
             node.join_again().unwrap();
             assert!(node.last_committed().unwrap() > before);
             let missed = format!("SELECT id FROM shop.units WHERE id = {leaves}");
