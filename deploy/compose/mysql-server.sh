@@ -20,43 +20,65 @@ set -- "$@" --server-id=$number --gtid-mode=ON --enforce-gtid-consistency=ON \
   --plugin-load-add=semisync_source.so --plugin-load-add=semisync_replica.so \
   --plugin-load-add=mysql_clone.so --loose-rpl-semi-sync-source-timeout=86400000 \
   --loose-rpl-semi-sync-replica-enabled=ON --sync-relay-log=1 --relay-log=relay
-[ "$name" != "$primary" ] || exec docker-entrypoint.sh mysqld "$@"
+# A promotion that was interrupted may have left it a source: it follows none.
+[ "$name" != "$primary" ] || exec docker-entrypoint.sh mysqld "$@" --skip-replica-start
 
-on_primary() { MYSQL_PWD=$MYSQL_ROOT_PASSWORD mysql -h "$primary" -u root -e "$1"; }
-here() { mysql -u root -e "$1"; }
-until_true() { until "$@" >/dev/null 2>&1; do sleep 0.5; done; }
+fail() {
+  echo "mysql-server.sh: $*" >&2
+  exit 1
+}
 
+# SQL goes in by stdin: every user of the machine sees arguments.
+on_primary() { printf '%s\n' "$1" | MYSQL_PWD=$MYSQL_ROOT_PASSWORD mysql -h "$primary" -u root; }
+here() { printf '%s\n' "$1" | MYSQL_PWD=$root mysql -u root; }
+
+# Starts a server that only this script reaches, as the root of that password.
+start() { # PASSWORD ARGUMENTS...
+  root=$1
+  shift
+  mysqld "$@" --skip-networking --mysqlx=OFF --skip-replica-start &
+  server=$!
+  until here "SELECT 1" >/dev/null 2>&1; do
+    kill -0 "$server" 2>/dev/null || fail "mysqld ended before it answered"
+    sleep 0.5
+  done
+}
+
+# Replaces the data by a clone that follows the primary from its next start on. The flag stays until
+# all of it is done: a start after an interruption begins again.
 copy() {
-  local server said
-  until_true on_primary "SELECT 1"
-  on_primary "CREATE USER IF NOT EXISTS replication@'%'
+  local said
+  touch "$pair/clone-$name"
+  until on_primary "SELECT 1" >/dev/null 2>&1; do sleep 0.5; done
+  # Not in the binary log: a primary that waits for this replica would wait here too. The clone has
+  # the account.
+  on_primary "SET sql_log_bin = 0;
+    CREATE USER IF NOT EXISTS replication@'%'
       IDENTIFIED BY '$password' REQUIRE SSL;
     GRANT REPLICATION SLAVE, BACKUP_ADMIN ON *.* TO replication@'%'"
-  touch "$pair/clone-$name"
+  # Nor does it wait until it has a replica again: a clone waits for each COMMIT that waits.
+  on_primary "SET GLOBAL rpl_semi_sync_source_enabled = OFF"
   rm -rf "${data:?}"/* "$data"/.[!.]*
   mysqld --initialize-insecure
-  mysqld "$@" --skip-networking --mysqlx=OFF &
-  server=$!
-  until_true here "SELECT 1"
+  start "" "$@"
   # A server without a supervisor ends after it, with error 3707.
   said=$(here "SET GLOBAL clone_valid_donor_list = '$primary:3306';
     CLONE INSTANCE FROM replication@'$primary':3306
       IDENTIFIED BY '$password' REQUIRE SSL" 2>&1) || true
   case $said in
     *3707*) wait "$server" || true ;;
-    *) echo "mysql-server.sh: no clone: $said" >&2; exit 1 ;;
+    *) fail "no clone: $said" ;;
   esac
+  # Not at later starts: that would throw away what was received and not yet applied.
+  start "$MYSQL_ROOT_PASSWORD" "$@"
+  here "CHANGE REPLICATION SOURCE TO SOURCE_HOST = '$primary', SOURCE_USER = 'replication',
+      SOURCE_PASSWORD = '$password', SOURCE_SSL = 1, SOURCE_AUTO_POSITION = 1,
+      SOURCE_CONNECT_RETRY = 1, SOURCE_RETRY_COUNT = 0;
+    SHUTDOWN"
+  wait "$server"
+  on_primary "SET PERSIST rpl_semi_sync_source_enabled = ON"
   rm "$pair/clone-$name"
 }
 
-if [ ! -d "$data/mysql" ] || [ -e "$pair/clone-$name" ]; then
-  copy "$@"
-  # Not at later starts: that would throw away what was received and not yet applied.
-  echo "CHANGE REPLICATION SOURCE TO SOURCE_HOST = '$primary', SOURCE_USER = 'replication'," \
-    "SOURCE_PASSWORD = '$password', SOURCE_SSL = 1, SOURCE_AUTO_POSITION = 1," \
-    "SOURCE_CONNECT_RETRY = 1, SOURCE_RETRY_COUNT = 0;" >/tmp/follow.sql
-  echo "START REPLICA;" >>/tmp/follow.sql
-  set -- "$@" --init-file=/tmp/follow.sql
-  on_primary "SET PERSIST rpl_semi_sync_source_enabled = ON"
-fi
+[ -d "$data/mysql" ] && [ ! -e "$pair/clone-$name" ] || copy "$@"
 exec mysqld "$@" --super-read-only=ON

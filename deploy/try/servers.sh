@@ -3,7 +3,7 @@
 # Whether a purchase succeeds, or has before: then its answer was lost.
 bought() { # TOKEN VOUCHER
   local status
-  status=$(call "$1" -m 45 -X POST "$page/api/vouchers/$2/orders" | tail -n 1)
+  status=$(call "$1" -m 10 -X POST "$page/api/vouchers/$2/orders" | tail -n 1)
   [[ $status == 201 || $status == 409 ]]
 }
 
