@@ -98,9 +98,10 @@ func (g *Guard) Token() uint64 { return g.token }
 func (g *Guard) ValidUntil() time.Time { return *g.validUntil.Load() }
 
 // Err is nil, or says why the lock is lost, which is final. It reads the clock, so a process that
-// was frozen knows at its first look. Check it before each step that must not happen twice.
+// was frozen knows at its first look. Check it before each step that must not happen twice. After
+// a release in time it stays nil.
 func (g *Guard) Err() error {
-	if !time.Now().Before(g.ValidUntil()) {
+	if !time.Now().Before(g.ValidUntil()) && g.hold.Err() == nil {
 		g.lose(ErrExpired)
 	}
 	return context.Cause(g.loss)
@@ -211,7 +212,8 @@ func (g *Guard) free() error {
 	return err
 }
 
-// abandon undoes an attempt without an answer, or keeps it from being carried out later.
+// abandon undoes an attempt without an answer, or keeps it from being carried out later. It tries
+// for the time of the lease, and 60 s at most.
 func (g *Guard) abandon() {
 	keys := []string{g.owner.name, beside("lock__channel", g.owner.name), g.key("lock_latch")}
 	// By its text: a server that hangs now could not ask for it later.
@@ -219,7 +221,7 @@ func (g *Guard) abandon() {
 		return g.locks.client.Eval(
 			ctx, abandonText, keys, wakeOne, g.owner.text, g.reenters, abandonMs, "PUBLISH")
 	}
-	end, pause := time.Now().Add(g.lease), 50*time.Millisecond
+	end, pause := time.Now().Add(min(g.lease, abandonMs*time.Millisecond)), 50*time.Millisecond
 	for isUnanswered(answered(context.Background(), undo).Err()) && time.Now().Before(end) {
 		time.Sleep(pause)
 		pause = min(2*pause, time.Second)

@@ -66,8 +66,8 @@ func New(client *redis.Client) *Locks {
 	return &Locks{client: client, process: uuid.NewString(), places: map[string]*place{}}
 }
 
-// Flush waits until no release and no abandoned attempt is under way. Locks that are still held end
-// with their leases.
+// Flush waits until no release and no abandoned attempt is under way: 60 s if Redis is away. Locks
+// that are still held end with their leases.
 func (l *Locks) Flush() {
 	for l.running.Load() > 0 {
 		time.Sleep(time.Millisecond)

@@ -11,11 +11,12 @@ import (
 
 func TestAContextWhoseCauseIsAnAnswerOfRedisHoldsNothing(t *testing.T) {
 	client, locks := process(t)
+	observer, _ := process(t)
 	for _, cause := range []error{redis.Nil, ErrLost} {
 		name := freshName()
 		// An errgroup ends its context with what another task of it failed with.
 		ctx, cancel := context.WithCancelCause(context.Background())
-		client.ClientPause(t.Context(), 200*time.Millisecond)
+		observer.Do(t.Context(), "CLIENT", "PAUSE", limit.Milliseconds(), "WRITE")
 		failed := make(chan error)
 		go func() {
 			_, err := locks.Lock(ctx, name, LockOptions{})
@@ -26,6 +27,7 @@ func TestAContextWhoseCauseIsAnAnswerOfRedisHoldsNothing(t *testing.T) {
 		if err := <-failed; !errors.Is(err, cause) {
 			t.Fatal(err)
 		}
+		observer.ClientUnpause(t.Context())
 		locks.Flush()
 		if client.Exists(t.Context(), name).Val() != 0 {
 			t.Fatalf("a hold is left after %v", cause)
@@ -56,6 +58,20 @@ func TestNamesThatShareAChannelAreBothWoken(t *testing.T) {
 			assertRelease(t, <-taken, nil)
 		}
 		return time.Since(begun) < 500*time.Millisecond
+	})
+}
+
+func TestAGuardThatIsReleasedInTimeIsNotLostAfterTheEndOfItsLease(t *testing.T) {
+	_, locks := process(t)
+	eventually(t, "it is released in time", func() bool {
+		guard := takeShort(t, locks, freshName(), 300*time.Millisecond)
+		released := guard.Release(t.Context())
+		isInTime := released == nil && time.Now().Before(guard.ValidUntil())
+		time.Sleep(time.Until(guard.ValidUntil()))
+		if err := guard.Err(); isInTime && err != nil {
+			t.Fatal(err)
+		}
+		return isInTime
 	})
 }
 

@@ -52,9 +52,10 @@ export class Guard implements AsyncDisposable {
     return this.#lost.signal;
   }
 
-  /** Reads the clock, so a process that was frozen knows at its first look. Final. */
+  /** Reads the clock, so a process that was frozen knows at its first look. Final. Undefined after
+   *  a release in time. */
   get lossCause(): LossCause | undefined {
-    if (performance.now() >= this.validUntil) this.#lose('expired');
+    if (performance.now() >= this.validUntil && !this.#release) this.#lose('expired');
     return this.#cause;
   }
 
@@ -132,7 +133,8 @@ export class Guard implements AsyncDisposable {
     return answer === -1 ? 'gone' : 'held_by_other';
   }
 
-  /** Undoes an attempt without an answer, or keeps it from being carried out later. */
+  /** Undoes an attempt without an answer, or keeps it from being carried out later. Tries for the
+   *  time of the lease, and 60 s at most. */
   async #abandon(): Promise<void> {
     const { name, text } = this.owner;
     const keys = [name, channelOf(name), this.#key('lock_latch')];
@@ -140,7 +142,7 @@ export class Guard implements AsyncDisposable {
     // By its text: a server that hangs now could not ask for it later.
     const words = ['EVAL', ABANDON.text, 3, ...keys, ...args];
     const undo = () => this.locks.server.send(words).then(() => false, isUnanswered);
-    const end = performance.now() + this.lease;
+    const end = performance.now() + Math.min(this.lease, ABANDON_MS);
     for (let pause = 50; (await undo()) && performance.now() < end;) {
       await sleep(pause);
       pause = Math.min(2 * pause, 1000);

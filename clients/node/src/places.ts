@@ -44,14 +44,14 @@ export class Places {
       place.users -= 1;
       if (place.users > 0) return;
       this.#places.delete(place.name);
-      if (!this.#listening.delete(place)) return;
+      if (this.#isClosed || !this.#listening.delete(place)) return;
       this.#tell((listener) => listener.unsubscribe(channelOf(place.name), place.signal));
     };
     setTimeout(drop, LINGER_MS).unref();
   }
 
   listen(place: Place): void {
-    if (this.#listening.has(place)) return;
+    if (this.#isClosed || this.#listening.has(place)) return;
     this.#listening.add(place);
     this.#tell(async (listener) => {
       await listener.subscribe(channelOf(place.name), place.signal);

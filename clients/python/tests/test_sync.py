@@ -1,5 +1,6 @@
 """Locks of threads on a real Redis."""
 
+import signal
 import threading
 import uuid
 
@@ -49,7 +50,29 @@ def test_a_held_lock_is_refused_and_a_released_one_is_not(locks: Locks, name: st
     assert locks.try_lock(name).release() is Release.RELEASED
 
 
+def test_a_lock_that_is_taken_as_its_wait_is_interrupted_is_released(
+    locks: Locks, name: str
+) -> None:
+    take, interrupted, finished = locks._locks.lock, threading.Event(), threading.Event()
+
+    async def take_late(*words: object, **options: object) -> object:
+        guard = await take(*words, **options)
+        locks._loop.call_soon(finished.set)
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        assert interrupted.wait(10), "the wait is not interrupted"
+        return guard
+
+    locks._locks.lock = take_late
+    with pytest.raises(KeyboardInterrupt):
+        locks.lock(name)
+    interrupted.set()
+    locks._locks.lock = take
+    assert finished.wait(10)
+    locks.lock(name, wait=10).release()
+
+
 def test_the_end_of_a_lease_is_reported_to_a_thread(locks: Locks, name: str) -> None:
+    with locks.lock(f"{name}:long") as held:
+        assert held.wait_lost(0.01) is None and not held.is_lost
     with pytest.raises(LockLost), locks.lock(name, lease=0.5, renew=False) as guard:
-        assert guard.wait_lost(0.01) is None and not guard.is_lost
         assert guard.wait_lost(10) is LossCause.EXPIRED and guard.is_lost

@@ -3,12 +3,7 @@
 `distlock.Locks` is for threads and `distlock.aio.Locks` for asyncio. Both have the same calls.
 """
 
-from distlock.errors import HeldByOtherKind as HeldByOtherKind
-from distlock.errors import LockError as LockError
-from distlock.errors import LockLost as LockLost
-from distlock.errors import LockTimeout as LockTimeout
-from distlock.guard import LossCause as LossCause
-from distlock.guard import Owner as Owner
-from distlock.guard import Release as Release
-from distlock.sync import Guard as Guard
-from distlock.sync import Locks as Locks
+from distlock.errors import HeldByOtherKind as HeldByOtherKind, LockError as LockError
+from distlock.errors import LockLost as LockLost, LockTimeout as LockTimeout
+from distlock.guard import LossCause as LossCause, Owner as Owner, Release as Release
+from distlock.sync import Guard as Guard, Locks as Locks

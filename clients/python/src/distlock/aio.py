@@ -90,7 +90,7 @@ class Locks:
             return None
 
     async def flush(self) -> None:
-        """Waits until no release and no abandoned attempt is under way."""
+        """Waits until no release and no abandoned attempt is under way: 60 s if Redis is away."""
         while self._tasks:
             await asyncio.wait(self._tasks)
 
@@ -163,11 +163,15 @@ class Locks:
     async def _answered(self, asking: Any) -> Any:
         # In a task of its own: while redis-py connects, it swallows the cancellation of a task.
         task = self._background(asking)
-        done, _ = await asyncio.wait({task}, timeout=RESPONSE_TIMEOUT)
-        if not done:
+        try:
+            done, _ = await asyncio.wait({task}, timeout=RESPONSE_TIMEOUT)
+            if not done:
+                raise NoAnswer(f"Redis did not answer within {RESPONSE_TIMEOUT} s")
+            return task.result()
+        finally:
+            # `flush` does not wait for it: its end is redis-py's.
             task.cancel()
-            raise NoAnswer(f"Redis did not answer within {RESPONSE_TIMEOUT} s")
-        return task.result()
+            self._tasks.discard(task)
 
     def _background(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         task = asyncio.ensure_future(work)

@@ -73,8 +73,11 @@ class Guard:
 
     @property
     def loss_cause(self) -> LossCause | None:
-        """Reads the clock, so a process that was frozen knows at its first look. Final."""
-        if self._cause is None and time.monotonic() >= self.valid_until:
+        """Reads the clock, so a process that was frozen knows at its first look. Final.
+
+        None after a release in time.
+        """
+        if self._cause is None and self._release is None and time.monotonic() >= self.valid_until:
             self._cause = LossCause.EXPIRED
         return self._cause
 
@@ -84,13 +87,12 @@ class Guard:
         return self.loss_cause is not None
 
     async def lost(self) -> LossCause:
-        """Returns when the lock is lost."""
+        """Returns when the lock is lost, and never if it is released before."""
         while (cause := self.loss_cause) is None:
-            try:
-                async with asyncio.timeout(self.valid_until - time.monotonic()):
+            left = self.valid_until - time.monotonic() if self._release is None else None
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left):
                     await self._taken.wait()
-            except TimeoutError:
-                pass
         return cause
 
     async def release(self) -> Release:
@@ -140,11 +142,14 @@ class Guard:
         return {-1: Release.GONE, -2: Release.HELD_BY_OTHER}.get(answer, Release.RELEASED)
 
     async def _abandon(self) -> None:
-        """Undoes an attempt without an answer, or keeps it from being carried out later."""
+        """Undoes an attempt without an answer, or keeps it from being carried out later.
+
+        Tries for the time of the lease, and 60 s at most.
+        """
         locks, name = self._locks, self.owner.name
         keys = [name, beside("lock__channel", name), self._key("lock_latch")]
         args = [WAKE_ONE, self.owner.text, str(self._is_reentry), str(ABANDON_MS), "PUBLISH"]
-        end, pause = time.monotonic() + self._lease, 0.05
+        end, pause = time.monotonic() + min(self._lease, ABANDON_MS / 1000), 0.05
         while time.monotonic() < end:
             with suppress(*UNANSWERED):
                 # By its text: a server that hangs now could not ask for it later.

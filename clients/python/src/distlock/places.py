@@ -105,12 +105,11 @@ class Places:
         while True:
             message = await pubsub.get_message(timeout=None)
             self._has_heard = True
-            if message is None or message["type"] not in ("subscribe", "message"):
-                continue
-            for place in self._listening:
-                if place.channel == str_if_bytes(message["channel"]):
-                    place.is_live = True
-                    place.wake.set()
+            if message is not None and message["type"] in ("subscribe", "message"):
+                for place in self._listening:
+                    if place.channel == str_if_bytes(message["channel"]):
+                        place.is_live = True
+                        place.wake.set()
 
     async def _follow(self, pubsub: PubSub) -> None:
         """Subscribes to what is wanted and unsubscribes from what is not."""

@@ -74,13 +74,22 @@ class Locks:
         self._thread.join()
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        # Either the work has brought its result first, or its caller has left.
+        first = threading.Lock()
+
+        async def carry() -> T:
+            brought = await work
+            if not first.acquire(blocking=False) and isinstance(brought, AsyncGuard):
+                await brought.release()
+            return brought
+
+        future = asyncio.run_coroutine_threadsafe(carry(), self._loop)
         try:
             return future.result()
         except BaseException:
             # KeyboardInterrupt, for one: what is waited for must not be taken later.
-            if not future.cancel() and future.exception() is None:
-                brought = future.result()
-                if isinstance(brought, AsyncGuard):
-                    asyncio.run_coroutine_threadsafe(brought.release(), self._loop)
+            if first.acquire(blocking=False):
+                future.cancel()
+            elif isinstance(brought := future.result(), AsyncGuard):
+                asyncio.run_coroutine_threadsafe(brought.release(), self._loop)
             raise
