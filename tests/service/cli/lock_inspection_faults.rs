@@ -70,7 +70,7 @@ fn a_right_that_is_missing_is_named() {
         ("scan", "redisson", &["ls"][..]),
         ("lrange", "fair", &["show", "lock:a"]),
         ("strlen", "set-nx", &["show", "lock:a"]),
-        ("eval", "redisson", &["wait-for", "lock:a"]),
+        ("evalsha", "redisson", &["wait-for", "lock:a"]),
         ("hvals", "redisson", &["free", "lock:a", "--reason", "a test", "--yes"]),
     ] {
         bench.redis::<()>(&["DEL", "lock:a"]);
