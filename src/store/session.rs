@@ -308,7 +308,7 @@ impl Transaction {
         self.commit_after(Vec::new()).await
     }
 
-    /// Runs statements and commits, as [`Self::run_all`] does: in one packet no round trip is made
+    /// Runs statements and commits, as `run_all` does: in one packet no round trip is made
     /// under the locks of the statements.
     ///
     /// Errors that exclude a commit are definite; after all others the outcome is in doubt.
