@@ -266,18 +266,24 @@ test('a waiter outlives its lost connection for messages', () =>
     await (await waiting).release();
   }));
 
+/** Has the client try connections for messages in vain; those that it makes. */
+async function withoutMessages(client: object): Promise<{ destroy(): void }[]> {
+  const url = `redis://127.0.0.1:${await freePort()}`;
+  const made: { destroy(): void }[] = [];
+  const duplicate = () => {
+    const away = createClient({ url, socket: { reconnectStrategy: 50 } });
+    made.push(away);
+    return away;
+  };
+  Object.assign(client, { duplicate });
+  return made;
+}
+
 test('locks are closed although their connection for messages is not made', () =>
   withTwo(async (locks, others, client) => {
     const name = freshName();
     const held = await others.lock(name);
-    const url = `redis://127.0.0.1:${await freePort()}`;
-    const made: { destroy(): void }[] = [];
-    const duplicate = () => {
-      const away = createClient({ url, socket: { reconnectStrategy: 50 } });
-      made.push(away);
-      return away;
-    };
-    Object.assign(client, { duplicate });
+    const made = await withoutMessages(client);
     await assert.rejects(locks.lock(name, { wait: 300 }), LockTimeoutError);
     await held.release();
     // Until the end of the subscription is to be told as well.
@@ -294,14 +300,7 @@ test('locks that are closed make no connection any more', () =>
   withTwo(async (locks, others, client) => {
     const name = freshName();
     const held = await others.lock(name);
-    const url = `redis://127.0.0.1:${await freePort()}`;
-    const made: { destroy(): void }[] = [];
-    const duplicate = () => {
-      const away = createClient({ url, socket: { reconnectStrategy: 50 } });
-      made.push(away);
-      return away;
-    };
-    Object.assign(client, { duplicate });
+    const made = await withoutMessages(client);
     await assert.rejects(locks.lock(name, { wait: 50 }), LockTimeoutError);
     await locks.close();
     // Neither for a later waiter, nor for the end of a place.
