@@ -11,7 +11,7 @@
 //! Where a fence keeps the next holder from reading, that holder shows its token and waits. Where
 //! the lock does not lapse there is no next holder: the COMMIT arrives after a bounded time.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use loadtest_judge::audit::FENCE_WRITE;
 use loadtest_measure::error::Result;
@@ -27,6 +27,9 @@ use crate::deployment::Deployment;
 /// Longest time for another replica to take the lock and write: three leases of a second, and less
 /// than the database's wait for a row.
 const NEXT_WRITE_TIMEOUT: Duration = Duration::from_millis(3200);
+
+/// How long the next holder has for a write after its token, which a fence has to prevent.
+const WRITE_AFTER_TOKEN: Duration = Duration::from_millis(500);
 
 /// What others do while a holder stands still past its lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,10 +94,20 @@ impl HolderFreeze {
         let seen = |rules: &[Rule]| rules.iter().map(Rule::matched).sum::<u64>();
         let wrote = || seen(&writes);
         sleep(self.at_least).await;
-        let next = || match self.statement {
-            // Its successor shows a higher token before it writes.
-            HeldStatement::Token => seen(&tokens),
-            _ => wrote(),
+        let fenced = self.expected == ContenderAction::ComeToTheFence;
+        let mut token_seen = None;
+        let next = || {
+            let shown = seen(&tokens);
+            if shown > 0 {
+                token_seen.get_or_insert_with(Instant::now);
+            }
+            let stood = token_seen.is_some_and(|since| since.elapsed() >= WRITE_AFTER_TOKEN);
+            match self.statement {
+                // Its successor shows a higher token before it writes.
+                HeldStatement::Token => shown,
+                _ if fenced && stood => shown,
+                _ => wrote(),
+            }
         };
         held.until_another_wrote(next, NEXT_WRITE_TIMEOUT).await;
         let (state, meanwhile, lasted) = (state_of(replica.pid()), wrote(), held.elapsed());

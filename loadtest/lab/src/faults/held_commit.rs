@@ -76,7 +76,11 @@ impl<'a> HeldCommit<'a> {
     }
 
     /// Waits until another purchase has written, or for that time at most.
-    pub(super) async fn until_another_wrote(&self, wrote: impl Fn() -> u64, at_most: Duration) {
+    pub(super) async fn until_another_wrote(
+        &self,
+        mut wrote: impl FnMut() -> u64,
+        at_most: Duration,
+    ) {
         while wrote() == 0 && self.began.elapsed() < at_most {
             sleep(POLL_INTERVAL).await;
         }
