@@ -18,6 +18,7 @@ use loadtest_lab::cluster::Cluster;
 use loadtest_lab::deployment::{Deployment, DeploymentSpec};
 use loadtest_lab::faults::replica_name;
 use loadtest_lab::lock::{ExtraServers, Lock};
+use loadtest_lab::lock_server::LockServer;
 use loadtest_lab::topology::Topology;
 use loadtest_load::api;
 use loadtest_load::api::NewVoucher;
@@ -29,7 +30,7 @@ use loadtest_measure::error::{Error, Result};
 use loadtest_measure::print::{print_line, print_status};
 use loadtest_report::run_report::{RunReport, VoucherReport};
 use loadtest_report::{counted, run_text};
-use testbed::{Flavor, ZooKeeper};
+use testbed::Flavor;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -65,6 +66,8 @@ pub struct UpConfig {
     pub mode: PurchaseMode,
     /// Whether to start a `ZooKeeper` that the lock of the replicas does not need.
     pub zookeeper: bool,
+    /// Whether to start an etcd that the lock of the replicas does not need.
+    pub etcd: bool,
     /// The page's port: one that was asked for must be free.
     pub port: Option<u16>,
     /// Buyers to send when everything runs.
@@ -76,7 +79,7 @@ pub struct UpConfig {
 /// The service that was started. Fields are dropped in this order.
 struct RunningService {
     deployment: Deployment,
-    _zookeeper: Option<ZooKeeper>,
+    _lock_servers: Vec<LockServer>,
     cluster: Arc<Cluster>,
     /// The voucher that is open.
     voucher: u64,
@@ -181,11 +184,7 @@ impl UpConfig {
             page_port,
             ..DeploymentSpec::default()
         };
-        let zookeeper = if self.zookeeper && needs != ExtraServers::ZooKeeper {
-            Some(cluster.start_zookeeper().await?)
-        } else {
-            None
-        };
+        let lock_servers = self.start_lock_servers(&cluster).await?;
         let deployment = cluster.deploy(spec).await?;
         let buyers = self.crowd.unwrap_or(LOAD_USERS);
         let ((admins, admin_file), (buyers, buyers_file)) =
@@ -198,14 +197,12 @@ impl UpConfig {
             let id = api::put_on_sale(&mut connection, &admin, voucher).await;
             ids.push(id.map_err(|error| Error::Setup(error.to_string()))?);
         }
-        let own_zookeeper = zookeeper
-            .as_ref()
-            .map(|it| ("ZOOKEEPER_URL".to_owned(), it.connect_string().to_owned()));
+        let own_servers: Vec<_> = lock_servers.iter().map(LockServer::setting).collect();
         let banner = StartupBanner {
             page: deployment.url(),
             operators: deployment.operator_url(),
             replicas: deployment.replicas().iter().map(|replica| replica.base_url()).collect(),
-            servers: deployment.server_urls().chain(&own_zookeeper).cloned().collect(),
+            servers: deployment.server_urls().chain(&own_servers).cloned().collect(),
             seckill: &self.program,
             admin_file: &admin_file,
             buyers_file: &buyers_file,
@@ -215,13 +212,25 @@ impl UpConfig {
         let banner = banner.text();
         Ok(RunningService {
             deployment,
-            _zookeeper: zookeeper,
+            _lock_servers: lock_servers,
             cluster,
             voucher: ids[0],
             admin,
             buyers,
             banner,
         })
+    }
+
+    /// Starts the servers that were asked for and that the lock of the replicas does not bring.
+    async fn start_lock_servers(&self, cluster: &Cluster) -> Result<Vec<LockServer>> {
+        let wanted = [(self.zookeeper, ExtraServers::ZooKeeper), (self.etcd, ExtraServers::Etcd)];
+        let mut servers = Vec::new();
+        for (_, kind) in wanted.into_iter().filter(|(is_wanted, _)| *is_wanted) {
+            if kind != self.axes.lock.needs() {
+                servers.extend(cluster.start_one_lock_server(kind).await?);
+            }
+        }
+        Ok(servers)
     }
 }
 

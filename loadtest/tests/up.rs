@@ -121,7 +121,7 @@ fn text(output: &Output) -> String {
 #[test]
 fn what_is_printed_can_be_pasted_and_used_at_once() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut up = UpProcess::start(&["--replicas", "1", "--zookeeper"]);
+    let mut up = UpProcess::start(&["--replicas", "1", "--zookeeper", "--etcd"]);
     let load = up.line_with(&[" run --voucher "]);
     let exports = up.pasted("export ");
     let seckill = seckill().display().to_string();
@@ -129,14 +129,14 @@ fn what_is_printed_can_be_pasted_and_used_at_once() {
     let ping = up.pasted("redis-cli ");
     assert!(under_lock.contains("lock run --name") && !ping.is_empty(), "{}", up.printed);
     let mut script = format!("{exports}{under_lock}{ping}");
-    for kind in ["mysql-named", "zookeeper"] {
+    for kind in ["mysql-named", "zookeeper", "etcd"] {
         writeln!(script, "{seckill} lock run --kind {kind} --name a -- echo in-{kind}")
             .expect("a string");
     }
     let output = sh(&script);
     assert_eq!(
         String::from_utf8_lossy(&output.stdout),
-        "under the lock\nPONG\nin-mysql-named\nin-zookeeper\n",
+        "under the lock\nPONG\nin-mysql-named\nin-zookeeper\nin-etcd\n",
         "{script}{}",
         text(&output)
     );
@@ -146,6 +146,17 @@ fn what_is_printed_can_be_pasted_and_used_at_once() {
     let second = text(&sh(&format!("{exports}{load} || true")));
     let hint = "\"Authorization: Bearer $ADMIN\" --json '{\"units\":100}'` adds some";
     assert!(second.contains("/api/admin/vouchers/1/stock") && second.contains(hint), "{second}");
+    up.interrupt();
+}
+
+#[test]
+fn the_etcd_of_the_replicas_lock_is_the_only_one() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut up = UpProcess::start(&["--replicas", "1", "--etcd", "--lock", "etcd"]);
+    let load = up.line_with(&[" run --voucher "]);
+    assert_eq!(up.pasted("export ETCD_ENDPOINTS=").lines().count(), 1, "{}", up.printed);
+    let sold = sh(&format!("{}{load}", up.pasted("export ")));
+    assert!(text(&sold).contains("Verdict: good"), "{}", text(&sold));
     up.interrupt();
 }
 

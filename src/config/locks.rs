@@ -55,8 +55,9 @@ pub struct LockServers {
     /// Ensemble of `zookeeper`: `host:port,host:port/chroot`. The chroot must exist.
     #[arg(long, env = "ZOOKEEPER_URL")]
     pub zookeeper_url: Option<Address>,
-    /// Endpoints of `etcd`: `host:port,host:port`, without TLS.
-    #[arg(long, env = "ETCD_ENDPOINTS")]
+    /// Endpoints of `etcd`: `host:port,host:port`, or `user:password@host:port,host:port` of a
+    /// cluster with users; without TLS.
+    #[arg(long, env = "ETCD_ENDPOINTS", hide_env_values = true)]
     pub etcd_endpoints: Option<Address>,
     /// How to connect to these and to the service's own Redis.
     #[command(flatten)]

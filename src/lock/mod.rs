@@ -218,7 +218,9 @@ pub fn fingerprint(kind: LockKind, servers: &LockServers) -> Option<String> {
         }
         Backend::Etcd => {
             let (endpoints, _) = servers.etcd().unwrap_or_default();
-            endpoints.split(',').map(|endpoint| endpoint.trim().to_owned()).collect()
+            // Replicas may ask as different users.
+            let hosts = endpoints.rsplit_once('@').map_or(endpoints, |(_, hosts)| hosts);
+            hosts.split(',').map(|endpoint| endpoint.trim().to_owned()).collect()
         }
     };
     places.sort();

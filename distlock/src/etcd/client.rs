@@ -1,5 +1,5 @@
-//! The client of an etcd cluster: one member at a time, deadlines, and the next member when the
-//! present one does not answer.
+//! The client of an etcd cluster: one member at a time, deadlines, the next member when the present
+//! one does not answer, and the token of its user.
 //!
 //! A call that got no answer may have been carried out, or may yet be. It is repeated on the next
 //! member until its deadline. So each call is one that may be carried out twice.
@@ -7,11 +7,13 @@
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::sync::watch;
+use tokio::sync::{Mutex, watch};
 use tokio::time::{Instant, sleep, timeout_at};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
+use super::endpoints::Endpoints;
+use super::rpc::{self, AuthToken, MemberConnection};
 use crate::LockError;
 
 /// How long the answers to one call may take.
@@ -23,6 +25,12 @@ const MEMBER_TIMEOUT: Duration = Duration::from_millis(600);
 pub(crate) const RETRY_PAUSE: Duration = Duration::from_millis(50);
 /// What etcd says where authentication is on and a request has no user.
 const NO_USER: &str = "etcdserver: user name is empty";
+/// What it says to a user with another password, or to one whom it does not know.
+const WRONG_LOGIN: &str = "etcdserver: authentication failed, invalid user ID or password";
+/// What it says to a user who logs in where authentication is off.
+const AUTH_IS_OFF: &str = "etcdserver: authentication is not enabled";
+/// What it says of a token that is older than a change of users or rights.
+const OLD_AUTH_REVISION: &str = "etcdserver: revision of auth store is old";
 
 /// By when the answers to a call that begins now have to be there.
 pub(crate) fn deadline() -> Instant {
@@ -31,10 +39,22 @@ pub(crate) fn deadline() -> Instant {
 
 /// The client of one cluster.
 pub(crate) struct EtcdClient {
-    endpoints: Vec<Endpoint>,
+    endpoints: Endpoints,
     runtime: Handle,
     member_timeout: Duration,
     present: watch::Sender<Member>,
+    token: Mutex<UserToken>,
+}
+
+/// The token of the user. A request that finds none logs in, and the others wait for that: the
+/// check of a password is slow on purpose.
+#[derive(Default)]
+struct UserToken {
+    /// Of all tokens that were asked for, the number of this one.
+    number: usize,
+    is_known: bool,
+    /// None if the cluster knows no users.
+    token: Option<AuthToken>,
 }
 
 /// The member that is asked, until it does not answer.
@@ -42,7 +62,7 @@ pub(crate) struct EtcdClient {
 pub(crate) struct Member {
     /// Of all members that were asked, the number of this one.
     number: usize,
-    pub(crate) channel: Channel,
+    channel: Channel,
 }
 
 /// Why there is no good answer.
@@ -92,7 +112,7 @@ impl From<EtcdError> for LockError {
                 let reason = format!("etcd refused: {}", status.message());
                 let is_denied =
                     matches!(status.code(), Code::PermissionDenied | Code::Unauthenticated)
-                        || status.message() == NO_USER;
+                        || [NO_USER, WRONG_LOGIN].contains(&status.message());
                 if is_denied { Self::AccessDenied(reason) } else { Self::Backend(reason) }
             }
         }
@@ -100,18 +120,15 @@ impl From<EtcdError> for LockError {
 }
 
 impl EtcdClient {
-    /// Connects to no member yet. The list is etcd's own, `host:port,host:port`.
+    /// Connects to no member yet.
     pub(crate) fn new(endpoints: &str, runtime: Handle) -> Result<Self, LockError> {
-        let texts: Vec<_> = endpoints.split(',').map(str::trim).collect();
-        let several = texts.len() > 1;
+        let endpoints = Endpoints::parse(endpoints)?;
+        let several = endpoints.members.len() > 1;
         let member_timeout = if several { MEMBER_TIMEOUT } else { RESPONSE_TIMEOUT };
-        let endpoints: Vec<_> = texts
-            .into_iter()
-            .map(|text| endpoint(text, member_timeout))
-            .collect::<Result<_, _>>()?;
-        let first = Member::connect(0, &endpoints, &runtime);
+        let endpoints = endpoints.with_connect_timeout(member_timeout);
+        let first = Member::connect(0, &endpoints.members, &runtime);
         let (present, _) = watch::channel(first);
-        Ok(Self { endpoints, runtime, member_timeout, present })
+        Ok(Self { endpoints, runtime, member_timeout, present, token: Mutex::default() })
     }
 
     pub(crate) fn present(&self) -> Member {
@@ -131,7 +148,8 @@ impl EtcdClient {
         self.present.send_if_modified(|present| {
             let is_present = present.number == failed.number;
             if is_present {
-                *present = Member::connect(failed.number + 1, &self.endpoints, &self.runtime);
+                *present =
+                    Member::connect(failed.number + 1, &self.endpoints.members, &self.runtime);
             }
             is_present
         });
@@ -141,17 +159,30 @@ impl EtcdClient {
     pub(crate) async fn call<T, F>(
         &self,
         until: Instant,
-        mut ask: impl FnMut(Channel) -> F,
+        mut ask: impl FnMut(MemberConnection) -> F,
     ) -> Result<T, EtcdError>
     where
         F: Future<Output = Result<T, Status>>,
     {
+        let mut has_refreshed = false;
         loop {
-            let member = self.present();
+            let (member, mut used) = (self.present(), None);
             let limit = until.min(Instant::now() + self.member_timeout);
-            let failure = match timeout_at(limit, ask(member.channel.clone())).await {
+            let attempt = async {
+                let (connection, number) = self.authenticated(&member).await?;
+                used = number;
+                ask(connection).await
+            };
+            let failure = match timeout_at(limit, attempt).await {
                 Ok(Ok(answer)) => return Ok(answer),
-                Ok(Err(status)) => EtcdError::from(status),
+                Ok(Err(status)) => match used {
+                    Some(number) if !has_refreshed && wants_new_token(&status) => {
+                        has_refreshed = true;
+                        self.forget_token(number).await;
+                        continue;
+                    }
+                    _ => EtcdError::from(status),
+                },
                 Err(_) => EtcdError::Unanswered("etcd did not answer in time".into()),
             };
             if !matches!(failure, EtcdError::Unanswered(_)) {
@@ -166,42 +197,54 @@ impl EtcdClient {
     }
 }
 
+impl EtcdClient {
+    /// The connection to that member for one request.
+    pub(crate) async fn connection(&self, member: &Member) -> Result<MemberConnection, Status> {
+        Ok(self.authenticated(member).await?.0)
+    }
+
+    /// The connection, and the number of the user's token on it, if there is a user.
+    async fn authenticated(
+        &self,
+        member: &Member,
+    ) -> Result<(MemberConnection, Option<usize>), Status> {
+        let channel = member.channel.clone();
+        let Some(login) = &self.endpoints.login else {
+            return Ok((MemberConnection { channel, token: None }, None));
+        };
+        let mut known = self.token.lock().await;
+        if !known.is_known {
+            let token = match rpc::authenticate(channel.clone(), login.clone()).await {
+                Ok(token) => Some(token),
+                Err(status) if status.message() == AUTH_IS_OFF => None,
+                Err(status) => return Err(status),
+            };
+            *known = UserToken { number: known.number + 1, is_known: true, token };
+        }
+        Ok((MemberConnection { channel, token: known.token.clone() }, Some(known.number)))
+    }
+
+    /// Has the next request log in, unless another one has done so.
+    async fn forget_token(&self, number: usize) {
+        let mut known = self.token.lock().await;
+        if known.number == number {
+            known.is_known = false;
+        }
+    }
+}
+
+/// Whether a request was refused for its token: the server has forgotten it, or users, rights or
+/// authentication itself have changed.
+fn wants_new_token(status: &Status) -> bool {
+    status.code() == Code::Unauthenticated
+        || [NO_USER, OLD_AUTH_REVISION].contains(&status.message())
+}
+
 impl Member {
     /// The one of that number; its connection is made by its first call.
     fn connect(number: usize, endpoints: &[Endpoint], runtime: &Handle) -> Self {
         // The channel's task lives where this is called.
         let _entered = runtime.enter();
         Self { number, channel: endpoints[number % endpoints.len()].connect_lazy() }
-    }
-}
-
-fn endpoint(text: &str, timeout: Duration) -> Result<Endpoint, LockError> {
-    let refuse = || {
-        let limit = format!("must be host:port[,host:port...], without TLS, is {text:?}");
-        LockError::BadRequest { field: "etcd endpoints", limit }
-    };
-    let address = text.strip_prefix("http://").unwrap_or(text);
-    let has_port = address
-        .rsplit_once(':')
-        .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
-    if !has_port || address.contains('/') {
-        return Err(refuse());
-    }
-    let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(|_| refuse())?;
-    Ok(endpoint.connect_timeout(timeout).tcp_nodelay(true))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn endpoints_are_addresses_with_ports_and_without_tls() {
-        let client = |endpoints| EtcdClient::new(endpoints, Handle::current());
-        assert_eq!(client("a:2379, http://b:2379,[::1]:2379").unwrap().endpoints.len(), 3);
-        for bad in ["", "a", "a:", ":1", "a:x", "https://a:1", "a:1,", "a:1/b", "a b:1"] {
-            let refused = client(bad).err();
-            assert!(matches!(refused, Some(LockError::BadRequest { .. })), "{bad}: {refused:?}");
-        }
     }
 }

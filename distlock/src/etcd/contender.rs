@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, sleep_until};
 use tonic::Status;
-use tonic::transport::Channel;
 
 use super::client::{EtcdClient, EtcdError, RETRY_PAUSE, deadline};
 use super::key::{child, contender_key, is_lease_id, lease_id, prefix, range_end};
@@ -17,7 +16,7 @@ use super::messages::{
     BY_CREATION, Compare, DESCENDING, KeyValue, Operation, PutRequest, RangeRequest, RangeResponse,
     RequestOp, ResponseHeader, TxnRequest, TxnResponse,
 };
-use super::rpc;
+use super::rpc::{self, MemberConnection};
 use crate::{Owner, Request, Validity, WakeEvent};
 
 /// A waiter asks again after that long without an event.
@@ -144,7 +143,7 @@ impl EtcdContender {
     /// answer.
     async fn enter(&mut self, owner: &Owner, until: Instant) -> Result<ContenderPlace, EtcdError> {
         let asked = *self.asked.get_or_insert_with(Instant::now);
-        let grant = |channel| rpc::grant_lease(channel, self.lease, self.asked_ttl);
+        let grant = |connection| rpc::grant_lease(connection, self.lease, self.asked_ttl);
         match self.client.call(until, grant).await {
             Ok(ttl) => self.ttl = seconds(ttl),
             Err(EtcdError::LeaseExists) => {}
@@ -162,7 +161,8 @@ impl EtcdContender {
             success: vec![Operation::Put(put).op(), self.contenders(0, 2)],
             failure: vec![Operation::Range(own).op()],
         };
-        let answer = self.client.call(until, |channel| rpc::txn(channel, txn.clone())).await?;
+        let answer =
+            self.client.call(until, |connection| rpc::txn(connection, txn.clone())).await?;
         let header = header(answer.header)?;
         if answer.succeeded {
             // The transaction has changed the store, so its revision is the key's.
@@ -182,7 +182,8 @@ impl EtcdContender {
         let read = self.contenders(created, 2);
         let txn = TxnRequest { compare: vec![own], success: vec![read], failure: vec![] };
         // A transaction that changes nothing reads what a majority has confirmed.
-        let answer = self.client.call(until, |channel| rpc::txn(channel, txn.clone())).await?;
+        let answer =
+            self.client.call(until, |connection| rpc::txn(connection, txn.clone())).await?;
         let header = header(answer.header)?;
         if !answer.succeeded {
             return Ok(ContenderPlace::Absent);
@@ -230,7 +231,8 @@ impl EtcdContender {
                 success: vec![self.contenders(oldest.create_revision - 1, PAGE)],
                 ..TxnRequest::default()
             };
-            let answer = self.client.call(until, |channel| rpc::txn(channel, txn.clone())).await?;
+            let answer =
+                self.client.call(until, |connection| rpc::txn(connection, txn.clone())).await?;
             read = range_of(&answer, 0);
         }
     }
@@ -257,7 +259,11 @@ impl EtcdContender {
         let member = self.client.present();
         let (key, from) = (predecessor.key.clone(), predecessor.seen_at + 1);
         let deleted = async {
-            if rpc::deleted(member.channel.clone(), key, from).await.is_err() {
+            let watched = match self.client.connection(&member).await {
+                Ok(connection) => rpc::deleted(connection, key, from).await,
+                Err(status) => Err(status),
+            };
+            if watched.is_err() {
                 sleep(RETRY_PAUSE).await;
             }
         };
@@ -308,9 +314,9 @@ impl EtcdContender {
 impl EtcdClient {
     /// Renews one lease.
     async fn keep_alive(&self, lease: i64, until: Instant) -> Result<KeepAlive, EtcdError> {
-        let ask = async |channel: Channel| {
+        let ask = async |connection: MemberConnection| {
             let sent = Instant::now();
-            let answers = rpc::keep_alive(channel, vec![lease]).await?;
+            let answers = rpc::keep_alive(connection, vec![lease]).await?;
             Ok((sent, answers.into_iter().next()))
         };
         match self.call(until, ask).await? {
@@ -323,7 +329,7 @@ impl EtcdClient {
 
     /// Ends a lease. One that is not there has ended.
     pub(crate) async fn revoke(&self, lease: i64, until: Instant) -> Result<(), EtcdError> {
-        match self.call(until, |channel| rpc::revoke_lease(channel, lease)).await {
+        match self.call(until, |connection| rpc::revoke_lease(connection, lease)).await {
             Err(EtcdError::LeaseNotFound) => Ok(()),
             outcome => outcome,
         }

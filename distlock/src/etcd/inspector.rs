@@ -77,7 +77,7 @@ impl EtcdInspector {
             min_create_revision: after + 1,
             ..RangeRequest::default()
         };
-        let ask = |channel| rpc::range(channel, range.clone());
+        let ask = |connection| rpc::range(connection, range.clone());
         let read = self.client.call(deadline(), ask).await?;
         Ok((read.kvs, read.more))
     }
@@ -98,7 +98,7 @@ impl EtcdInspector {
                 keys_only: true,
                 ..RangeRequest::default()
             };
-            let ask = |channel| rpc::range(channel, range.clone());
+            let ask = |connection| rpc::range(connection, range.clone());
             let read = self.client.call(deadline(), ask).await?;
             for kv in &read.kvs {
                 if let Some(slash) = kv.key.iter().rposition(|byte| *byte == b'/')
@@ -193,7 +193,7 @@ impl LockInspector for EtcdInspector {
             success: vec![delete.op()],
             failure: vec![],
         };
-        let ask = |channel| rpc::txn(channel, txn.clone());
+        let ask = |connection| rpc::txn(connection, txn.clone());
         Ok(self.client.call(deadline(), ask).await?.succeeded)
     }
 }

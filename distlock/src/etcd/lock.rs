@@ -67,7 +67,7 @@ impl Locker for EtcdLock {
     /// Whether a majority confirms a read.
     async fn check_servers(&self) -> Result<(), LockError> {
         let read = RangeRequest { key: b"/".into(), keys_only: true, ..RangeRequest::default() };
-        let ask = |channel| rpc::range(channel, read.clone());
+        let ask = |connection| rpc::range(connection, read.clone());
         self.server.client.call(deadline(), ask).await?;
         Ok(())
     }
@@ -204,9 +204,9 @@ impl Hold for EtcdHold {
             failure: vec![Operation::Range(others).op()],
         };
         let mut was_asked_before = false;
-        let ask = |channel| {
+        let ask = |connection| {
             was_asked_before = replace(&mut self.was_asked, true);
-            rpc::txn(channel, txn.clone())
+            rpc::txn(connection, txn.clone())
         };
         let answer = self.client.call(until, ask).await?;
         // It ends by itself if this fails.

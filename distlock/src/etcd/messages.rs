@@ -16,6 +16,21 @@ pub(crate) struct ResponseHeader {
     pub(crate) raft_term: u64,
 }
 
+/// `prost` derives a `Debug` that shows the password: this is never printed.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct AuthenticateRequest {
+    #[prost(string, tag = "1")]
+    pub(crate) name: String,
+    #[prost(string, tag = "2")]
+    pub(crate) password: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct AuthenticateResponse {
+    #[prost(string, tag = "2")]
+    pub(crate) token: String,
+}
+
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct KeyValue {
     #[prost(bytes = "vec", tag = "1")]

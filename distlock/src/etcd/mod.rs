@@ -1,11 +1,12 @@
 //! The mechanism that lives in etcd.
 //!
-//! Reading order: `key` (names and keys), `messages` and `rpc` (the part of etcd's API), `client`
-//! (members and deadlines), `contender` (lease, key and place), `renewer` (the heartbeat),
-//! `inspector`, `lock` (the mechanism).
+//! Reading order: `key` (names and keys), `messages` and `rpc` (the part of etcd's API),
+//! `endpoints` (addresses), `client` (members, deadlines and the user's token). Then `contender`
+//! (lease, key and place), `renewer` (the heartbeat), `inspector`, `lock` (the mechanism).
 
 pub(crate) mod client;
 pub(crate) mod contender;
+pub(crate) mod endpoints;
 pub(crate) mod inspector;
 pub(crate) mod key;
 pub(crate) mod messages;
@@ -36,10 +37,11 @@ pub struct EtcdServer {
 
 impl EtcdServer {
     /// Connects at the first use. The endpoints are etcd's own list, `host:port,host:port`; the
-    /// first one is asked until it does not answer. A dead holder keeps its locks for the TTL, 1.5
-    /// seconds to a day, and at most 150 ms longer. The lease lasts for the whole seconds of the
-    /// TTL less half a second, unless the server insists on a longer one. The answers to one call
-    /// are awaited for 2 s.
+    /// first one is asked until it does not answer. `user:password@` before the first one logs in,
+    /// if the cluster knows users; other signs than letters and digits are `%XX` there. A dead
+    /// holder keeps its locks for the TTL, 1.5 seconds to a day, and at most 150 ms longer. The
+    /// lease lasts for the whole seconds of the TTL less half a second, unless the server insists
+    /// on a longer one. The answers to one call are awaited for 2 s.
     ///
     /// Needs a tokio runtime for the rest of its life. Fails with [`LockError::BadRequest`].
     pub fn connect_lazily(endpoints: &str, ttl: Duration) -> Result<Self, LockError> {

@@ -3,13 +3,12 @@
 use async_trait::async_trait;
 use tokio::time::Instant;
 use tonic::Status;
-use tonic::transport::Channel;
 
 use super::client::{EtcdClient, RESPONSE_TIMEOUT};
 use super::contender::{KEEP_ALIVES_PER_TTL, KeepAlive, range_of, seconds};
 use super::key::{contender_key, lease_id};
 use super::messages::{Operation, RangeRequest, TxnRequest};
-use super::rpc;
+use super::rpc::{self, MemberConnection};
 use crate::{Renewal, Renewer, Request, Validity};
 
 /// The holds of one call: etcd takes 128 operations in a transaction.
@@ -21,7 +20,7 @@ impl Renewer for EtcdClient {
     async fn renew(&self, holds: &[Request]) -> Vec<Renewal> {
         let shortest = holds.iter().map(|hold| hold.lease).min().unwrap_or(RESPONSE_TIMEOUT);
         let until = Instant::now() + RESPONSE_TIMEOUT.min(shortest / KEEP_ALIVES_PER_TTL);
-        let renewed = self.call(until, |channel| keep_all_alive(channel, holds)).await;
+        let renewed = self.call(until, |connection| keep_all_alive(connection, holds)).await;
         renewed.unwrap_or_else(|_| vec![Renewal::Unknown; holds.len()])
     }
 
@@ -32,16 +31,19 @@ impl Renewer for EtcdClient {
 
 /// Says `Unavailable` if the leader has changed between the keep-alives and the read: those may
 /// have come from the former one.
-async fn keep_all_alive(channel: Channel, holds: &[Request]) -> Result<Vec<Renewal>, Status> {
+async fn keep_all_alive(
+    connection: MemberConnection,
+    holds: &[Request],
+) -> Result<Vec<Renewal>, Status> {
     let sent = Instant::now();
     let ids = holds.iter().map(|hold| lease_id(hold.id)).collect();
-    let answers = rpc::keep_alive(channel.clone(), ids).await?;
+    let answers = rpc::keep_alive(connection.clone(), ids).await?;
     let read = |hold: &Request| {
         let key = contender_key(&hold.name, lease_id(hold.id)).into_bytes();
         Operation::Range(RangeRequest { key, keys_only: true, ..RangeRequest::default() }).op()
     };
     let reads = TxnRequest { success: holds.iter().map(read).collect(), ..TxnRequest::default() };
-    let read = rpc::txn(channel, reads).await?;
+    let read = rpc::txn(connection, reads).await?;
     let confirmation = read.header.unwrap_or_default();
     let mut renewals = Vec::with_capacity(holds.len());
     for (at, (hold, answer)) in holds.iter().zip(answers).enumerate() {

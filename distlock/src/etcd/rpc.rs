@@ -5,57 +5,90 @@ use futures_util::stream::{self, StreamExt};
 use prost::Message;
 use tonic::client::Grpc;
 use tonic::codegen::http::uri::PathAndQuery;
-use tonic::metadata::MetadataValue;
+use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::Channel;
 use tonic::{Request, Status};
 use tonic_prost::ProstCodec;
 
 use super::messages::{
-    LeaseGrantRequest, LeaseGrantResponse, LeaseKeepAliveRequest, LeaseKeepAliveResponse,
-    LeaseRevokeRequest, LeaseRevokeResponse, NO_PUT, RangeRequest, RangeResponse, TxnRequest,
-    TxnResponse, WatchCreateRequest, WatchRequest, WatchResponse,
+    AuthenticateRequest, AuthenticateResponse, LeaseGrantRequest, LeaseGrantResponse,
+    LeaseKeepAliveRequest, LeaseKeepAliveResponse, LeaseRevokeRequest, LeaseRevokeResponse, NO_PUT,
+    RangeRequest, RangeResponse, TxnRequest, TxnResponse, WatchCreateRequest, WatchRequest,
+    WatchResponse,
 };
+
+/// The channel to a member, and what says in each request on it which user asks.
+#[derive(Clone)]
+pub(crate) struct MemberConnection {
+    pub(crate) channel: Channel,
+    pub(crate) token: Option<AuthToken>,
+}
+
+/// What a cluster gives a user for a password.
+pub(crate) type AuthToken = MetadataValue<Ascii>;
+
+/// Logs a user in.
+pub(crate) async fn authenticate(
+    channel: Channel,
+    request: AuthenticateRequest,
+) -> Result<AuthToken, Status> {
+    let connection = MemberConnection { channel, token: None };
+    let answer: AuthenticateResponse =
+        unary(connection, "/etcdserverpb.Auth/Authenticate", request).await?;
+    let token: Result<AuthToken, _> = answer.token.parse();
+    let mut token = token.map_err(|_| Status::internal("the token is no text"))?;
+    token.set_sensitive(true);
+    Ok(token)
+}
 
 /// Reads a range as the last committed revision has it (linearizable).
 pub(crate) async fn range(
-    channel: Channel,
+    connection: MemberConnection,
     request: RangeRequest,
 ) -> Result<RangeResponse, Status> {
-    unary(channel, "/etcdserverpb.KV/Range", request).await
+    unary(connection, "/etcdserverpb.KV/Range", request).await
 }
 
 /// Carries out a transaction.
-pub(crate) async fn txn(channel: Channel, request: TxnRequest) -> Result<TxnResponse, Status> {
-    unary(channel, "/etcdserverpb.KV/Txn", request).await
+pub(crate) async fn txn(
+    connection: MemberConnection,
+    request: TxnRequest,
+) -> Result<TxnResponse, Status> {
+    unary(connection, "/etcdserverpb.KV/Txn", request).await
 }
 
 /// Makes a lease of that id; returns its TTL in seconds.
-pub(crate) async fn grant_lease(channel: Channel, id: i64, ttl: i64) -> Result<i64, Status> {
+pub(crate) async fn grant_lease(
+    connection: MemberConnection,
+    id: i64,
+    ttl: i64,
+) -> Result<i64, Status> {
     let request = LeaseGrantRequest { ttl, id };
     let granted: LeaseGrantResponse =
-        unary(channel, "/etcdserverpb.Lease/LeaseGrant", request).await?;
+        unary(connection, "/etcdserverpb.Lease/LeaseGrant", request).await?;
     Ok(granted.ttl)
 }
 
 /// Ends a lease and removes its keys.
-pub(crate) async fn revoke_lease(channel: Channel, id: i64) -> Result<(), Status> {
+pub(crate) async fn revoke_lease(connection: MemberConnection, id: i64) -> Result<(), Status> {
     let request = LeaseRevokeRequest { id };
     let _revoked: LeaseRevokeResponse =
-        unary(channel, "/etcdserverpb.Lease/LeaseRevoke", request).await?;
+        unary(connection, "/etcdserverpb.Lease/LeaseRevoke", request).await?;
     Ok(())
 }
 
 /// Renews leases; returns one answer each, in their order.
 pub(crate) async fn keep_alive(
-    channel: Channel,
+    connection: MemberConnection,
     ids: Vec<i64>,
 ) -> Result<Vec<LeaseKeepAliveResponse>, Status> {
     let mut answers = Vec::with_capacity(ids.len());
     let requests = stream::iter(ids.clone()).map(|id| LeaseKeepAliveRequest { id });
     let path = PathAndQuery::from_static("/etcdserverpb.Lease/LeaseKeepAlive");
-    let mut client = ready(channel).await?;
+    let mut client = ready(connection.channel).await?;
     let codec = ProstCodec::<LeaseKeepAliveRequest, LeaseKeepAliveResponse>::default();
-    let mut stream = client.streaming(with_leader(requests), path, codec).await?.into_inner();
+    let mut stream =
+        client.streaming(with_leader(requests, connection.token), path, codec).await?.into_inner();
     while answers.len() < ids.len() {
         let answer = stream.message().await?;
         answers.push(answer.ok_or_else(|| Status::unavailable("the stream has ended early"))?);
@@ -66,7 +99,7 @@ pub(crate) async fn keep_alive(
 /// Returns when that key was deleted at that revision or later, or when the member gives up the
 /// watch.
 pub(crate) async fn deleted(
-    channel: Channel,
+    connection: MemberConnection,
     key: Vec<u8>,
     start_revision: i64,
 ) -> Result<(), Status> {
@@ -75,8 +108,9 @@ pub(crate) async fn deleted(
     let requests = stream::iter([WatchRequest { create: Some(create) }]).chain(stream::pending());
     let path = PathAndQuery::from_static("/etcdserverpb.Watch/Watch");
     let codec = ProstCodec::<WatchRequest, WatchResponse>::default();
-    let mut client = ready(channel).await?;
-    let mut stream = client.streaming(with_leader(requests), path, codec).await?.into_inner();
+    let mut client = ready(connection.channel).await?;
+    let mut stream =
+        client.streaming(with_leader(requests, connection.token), path, codec).await?.into_inner();
     while let Some(answer) = stream.message().await? {
         if answer.canceled {
             return Err(Status::unavailable("the watch was cancelled"));
@@ -88,14 +122,20 @@ pub(crate) async fn deleted(
     Err(Status::unavailable("the watch has ended"))
 }
 
-async fn unary<Q, A>(channel: Channel, path: &'static str, request: Q) -> Result<A, Status>
+async fn unary<Q, A>(
+    connection: MemberConnection,
+    path: &'static str,
+    request: Q,
+) -> Result<A, Status>
 where
     Q: Message + 'static,
     A: Message + Default + 'static,
 {
-    let mut client = ready(channel).await?;
+    let mut client = ready(connection.channel).await?;
     let codec = ProstCodec::<Q, A>::default();
-    let answer = client.unary(with_leader(request), PathAndQuery::from_static(path), codec).await?;
+    let answer = client
+        .unary(with_leader(request, connection.token), PathAndQuery::from_static(path), codec)
+        .await?;
     Ok(answer.into_inner())
 }
 
@@ -105,9 +145,12 @@ async fn ready(channel: Channel) -> Result<Grpc<Channel>, Status> {
     Ok(client)
 }
 
-/// The request, for members that know a leader.
-fn with_leader<T>(message: T) -> Request<T> {
+/// The request of that user, for members that know a leader.
+fn with_leader<T>(message: T, token: Option<AuthToken>) -> Request<T> {
     let mut request = Request::new(message);
+    if let Some(token) = token {
+        request.metadata_mut().insert("token", token);
+    }
     request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
     request
 }

@@ -5,5 +5,6 @@
 mod etcd;
 mod etcd_cluster;
 mod etcd_faults;
+mod etcd_users;
 #[path = "../support/etcd/mod.rs"]
 mod support;

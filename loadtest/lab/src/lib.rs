@@ -38,7 +38,7 @@ pub mod jvm_support;
 pub mod ladder;
 mod load_rate;
 pub mod lock;
-mod lock_server;
+pub mod lock_server;
 pub mod matrix;
 pub mod matrix_axes;
 pub mod metrics;

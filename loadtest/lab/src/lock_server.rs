@@ -14,9 +14,12 @@ use crate::topology::Topology;
 
 /// Servers that are neither the database nor a Redis: one, or three of them.
 #[derive(Debug)]
-pub(super) enum LockServer {
+pub enum LockServer {
+    /// A `ZooKeeper`.
     ZooKeeper(Box<ZooKeeper>),
+    /// An etcd.
     Etcd(Box<Etcd>),
+    /// Three of one kind.
     Ensemble(LockEnsemble),
 }
 
@@ -31,7 +34,7 @@ pub enum LockEnsemble {
 
 impl LockServer {
     /// The variable that `seckill` takes their addresses from, and the addresses.
-    pub(super) fn setting(&self) -> (String, String) {
+    pub fn setting(&self) -> (String, String) {
         let (variable, addresses) = match self {
             Self::ZooKeeper(server) => ("ZOOKEEPER_URL", server.connect_string().to_owned()),
             Self::Ensemble(LockEnsemble::ZooKeeper(all)) => ("ZOOKEEPER_URL", all.connect_string()),
@@ -95,6 +98,11 @@ impl Cluster {
         }))
     }
 
+    /// Starts one such server, if such a lock needs any.
+    pub async fn start_one_lock_server(&self, needs: ExtraServers) -> Result<Option<LockServer>> {
+        self.start_lock_server(needs, Topology::Single, FaultRequirements::default()).await
+    }
+
     async fn start_zookeeper_ensemble(&self, disk: bool) -> Result<ZooKeeperEnsemble> {
         let options = ZooKeeperOptions { disk, ..ZooKeeperOptions::default() };
         let bed = self.bed.clone();
@@ -109,7 +117,7 @@ impl Cluster {
     }
 
     /// Starts a `ZooKeeper`.
-    pub async fn start_zookeeper(&self) -> Result<ZooKeeper> {
+    async fn start_zookeeper(&self) -> Result<ZooKeeper> {
         let (bed, options) = (self.bed.clone(), ZooKeeperOptions::default());
         let (zookeeper, said) = blocking(move || {
             let zookeeper = bed.zookeeper(options)?;

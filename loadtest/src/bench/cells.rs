@@ -140,7 +140,7 @@ const fn locked(flags: &'static [&'static str], needs: ExtraServers) -> Measurem
 }
 
 /// All cells; in this order they are measured within their part of a round.
-pub const CELLS: [Cell; 39] = [
+pub const CELLS: [Cell; 40] = [
     cell("bare:1", Measurement::Bare(1)),
     cell("bare:8", Measurement::Bare(8)),
     cell("bare:32", Measurement::Bare(32)),
@@ -172,6 +172,7 @@ pub const CELLS: [Cell; 39] = [
     cell("lock local", locked(&["--lock=local"], ExtraServers::Nothing)),
     cell("lock mysql-row", locked(&["--lock=mysql-row"], ExtraServers::Nothing)),
     cell("lock zookeeper", locked(&["--lock=zookeeper"], ExtraServers::ZooKeeper)),
+    cell("lock etcd", locked(&["--lock=etcd"], ExtraServers::Etcd)),
     cell("grouped, lock none", locked(&["--writer=grouped", "--lock=none"], ExtraServers::Nothing)),
     cell("scope voucher", locked(&["--lock-scope=voucher"], ExtraServers::Nothing)),
     cell("guards off", locked(&["--lab", "--guards=off"], ExtraServers::Nothing)),

@@ -76,7 +76,7 @@ const fn costing(most_plain: f64, row: Row) -> Row {
 }
 
 /// All rows. A new one needs a line here, and a cell in `cells.rs` unless there is one.
-pub const ROWS: [Row; 40] = [
+pub const ROWS: [Row; 41] = [
     costing(
         11.0,
         row("grouped-64", "grouped, orders/s", ("grouped:64", BARE), Some(at_least(2.5, 5.0))),
@@ -200,6 +200,7 @@ pub const ROWS: [Row; 40] = [
     row("lock-local", "local", ("lock local", NONE), None),
     row("lock-mysql-row", "mysql-row", ("lock mysql-row", NONE), None),
     row("lock-zookeeper", "zookeeper", ("lock zookeeper", NONE), None),
+    row("lock-etcd", "etcd", ("lock etcd", NONE), None),
     row("lock-grouped", "grouped: redisson", ("grouped:64", &["grouped, lock none"]), None),
     of(Figure::ServerTime, row("lock-cpu", "processor time: redisson", ("single:64", NONE), None)),
     row("buckets", "single: stock in 8 buckets", ("single, buckets", SINGLE_CELL), None),

@@ -34,6 +34,9 @@ pub(super) struct UpArgs {
     /// Start a ZooKeeper as well, for `seckill lock run --kind zookeeper`
     #[arg(long)]
     zookeeper: bool,
+    /// Start an etcd as well, for `seckill lock run --kind etcd`
+    #[arg(long)]
+    etcd: bool,
     /// Send this many buyers, 1 to 100000, to the open voucher, each with three simultaneous
     /// requests, and print the result
     #[arg(long, value_name = "N")]
@@ -50,8 +53,8 @@ pub(super) struct UpArgs {
 
 /// Returns when the cluster has been taken down.
 pub(super) async fn run(args: UpArgs) -> Result<bool> {
-    let UpArgs { private, lock, scope, guards, replicas, mode, zookeeper, crowd, board, port } =
-        args;
+    let UpArgs { private, lock, scope, guards, replicas, mode, .. } = args;
+    let UpArgs { zookeeper, etcd, crowd, board, port, .. } = args;
     let up = UpConfig {
         flavor: private.flavor(),
         topology: private.topology(),
@@ -59,6 +62,7 @@ pub(super) async fn run(args: UpArgs) -> Result<bool> {
         axes: CellAxes { lock, scope, guards, replicas },
         mode,
         zookeeper,
+        etcd,
         port,
         crowd: crowd.map(|buyers| buyers as usize),
         board,

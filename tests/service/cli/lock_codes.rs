@@ -90,6 +90,22 @@ fn the_setting_in_use_is_blamed_and_not_the_one_that_it_overrides() {
     with(&redlock, &fine).refused(None, "seckill: --redlock-urls is not usable: ");
     with(&redlock[..2], &[("REDLOCK_URLS", bad)])
         .refused(None, "seckill: REDLOCK_URLS is not usable: ");
+    for bad in ["me:hush@etcd", "me:hush@https://127.0.0.1:1", "https://me:hush@127.0.0.1:1"] {
+        let etcd = ["--kind", "etcd", "--etcd-endpoints", bad];
+        for (flags, variables, name) in
+            [(&etcd[..], None, "--etcd-endpoints"), (&etcd[..2], Some(bad), "ETCD_ENDPOINTS")]
+        {
+            let variables: Vec<_> =
+                variables.map(|bad| ("ETCD_ENDPOINTS", bad)).into_iter().collect();
+            let ended = with(flags, &variables);
+            let said = &ended.stderr;
+            assert!(
+                said.contains(&format!("{name} is not usable: etcd endpoints: must be")),
+                "{said}"
+            );
+            assert!(ended.code != Some(0) && !said.contains("hush"), "{ended:?}");
+        }
+    }
     let table = ["--kind", "mysql-table", "--database-url", "nonsense"];
     with(&table, &fine).refused(None, "seckill: --database-url is not usable: ");
     with(&["--redis-url", &place.redis_url], &[("REDIS_URL", bad)]).fine();
