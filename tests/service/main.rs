@@ -37,6 +37,7 @@ mod price;
 mod proxy;
 mod purchase;
 mod queued;
+mod redis_cluster;
 mod redis_side;
 mod redis_urls;
 mod released;

@@ -101,11 +101,13 @@ impl RedisConnection {
         matches!(self.0, Route::Cluster(_))
     }
 
-    /// A connection to each server that has keys.
+    /// A connection to each server that has keys. A cluster is asked for its masters each time:
+    /// what is sent to one of them does not show that another has taken its place.
     pub async fn servers(&self) -> RedisResult<Vec<Self>> {
         match &self.0 {
             Route::Server(_) | Route::Sentinel(_) => Ok(vec![self.clone()]),
             Route::Cluster(cluster) => {
+                cluster.refresh_now().await?;
                 let masters = cluster.masters().await?;
                 Ok(masters.into_iter().map(|master| Self(Route::Server(master))).collect())
             }
@@ -209,15 +211,6 @@ impl RedisConnection {
             Route::Server(_) => Ok(()),
             Route::Sentinel(master) => master.refresh().await,
             Route::Cluster(cluster) => cluster.refresh().await,
-        }
-    }
-
-    /// Asks which server has which keys, however recent the last answer is.
-    pub(crate) async fn refresh_now(&self) -> RedisResult<()> {
-        match &self.0 {
-            Route::Server(_) => Ok(()),
-            Route::Sentinel(master) => master.refresh().await,
-            Route::Cluster(cluster) => cluster.refresh_now().await,
         }
     }
 }

@@ -19,9 +19,8 @@ pub(crate) struct ScanPosition {
 }
 
 impl ScanPosition {
-    /// The beginning, with the masters there are now: a map of before may lack one.
+    /// The beginning, with the masters there are now.
     pub(crate) async fn start(connection: &RedisConnection) -> RedisResult<Self> {
-        connection.refresh_now().await?;
         let servers = connection.servers().await?.into();
         Ok(Self { servers, cursor: 0, has_begun: false, surplus: VecDeque::new() })
     }

@@ -6,3 +6,4 @@ mod cluster_more;
 mod inspection_servers;
 #[path = "../support/mod.rs"]
 mod support;
+mod without_keys;

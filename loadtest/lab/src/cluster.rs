@@ -240,11 +240,12 @@ impl RedisServers {
             ..RedisOptions::default()
         };
         let group = if requirements.sentinel { Topology::Sentinel } else { topology };
+        let replicas_each = u16::from(requirements.cluster_replicas);
         let count = if independent { INDEPENDENT_REDIS_SERVERS } else { 0 };
         let (for_main, for_independent, for_follower) = (bed.clone(), bed.clone(), bed.clone());
         let (main_options, follower_options) = (options.clone(), options.clone());
         let (main, independent) = tokio::join!(
-            blocking(move || start_main(&for_main, main_options, group)),
+            blocking(move || start_main(&for_main, main_options, group, replicas_each)),
             blocking(move || for_independent.redis_many(count, options)),
         );
         let MainRedis { server: main, sentinel, cluster } = main?;
@@ -296,9 +297,14 @@ struct MainRedis {
 }
 
 /// The main Redis: alone, the master of a group with sentinels, or a master of a cluster.
-fn start_main(bed: &Bed, options: RedisOptions, topology: Topology) -> testbed::Result<MainRedis> {
+fn start_main(
+    bed: &Bed,
+    options: RedisOptions,
+    topology: Topology,
+    replicas_each: u16,
+) -> testbed::Result<MainRedis> {
     if topology == Topology::RedisCluster {
-        let cluster = Arc::new(bed.redis_cluster(CLUSTER_MASTERS, 0)?);
+        let cluster = Arc::new(bed.redis_cluster(CLUSTER_MASTERS, replicas_each)?);
         let server = cluster.masters()[0].clone();
         return Ok(MainRedis { server, sentinel: None, cluster: Some(cluster) });
     }

@@ -56,6 +56,9 @@ fn a_fault_of_several_servers_is_no_cell_where_they_are_one_or_the_lock_does_not
     let moves = fault(TopologyFault::SlotMoves);
     assert_eq!(cells(&moves, Lock::Redisson, Topology::RedisCluster), 1);
     assert_eq!(cells(&moves, Lock::Redisson, Topology::Sentinel), 0, "it has no slots");
+    let failover = fault(TopologyFault::ClusterFailover);
+    assert_eq!(cells(&failover, Lock::MysqlRow, Topology::RedisCluster), 1, "order ids are there");
+    assert_eq!(cells(&failover, Lock::Redisson, Topology::Sentinel), 0, "it is no cluster");
     assert_eq!(cells(&moves, Lock::Redlock, Topology::RedisCluster), 0, "it has its own servers");
     let conflict = fault(TopologyFault::CertificationConflict);
     assert_eq!(cells(&conflict, Lock::Redisson, Topology::Galera), 1);

@@ -134,6 +134,7 @@ const TOPOLOGY_FAULTS: [(TopologyFault, Topology, Lock); TopologyFault::ALL.len(
         (F::Ensemble(EnsembleFault::SplitBrain), T::Ensemble, Lock::Etcd),
         (F::Ensemble(EnsembleFault::DiskFull), T::Ensemble, Lock::Zookeeper),
         (F::SlotMoves, T::RedisCluster, Lock::Redisson),
+        (F::ClusterFailover, T::RedisCluster, Lock::Redisson),
         (F::Pair(PairFault::ReplicaLags), T::SemiSync, Lock::Redisson),
         (F::Pair(PairFault::OldPrimaryReturns), T::SemiSync, Lock::Redisson),
         (F::CertificationConflict, T::Galera, Lock::Redisson),

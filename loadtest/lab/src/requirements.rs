@@ -31,6 +31,8 @@ pub struct FaultRequirements {
     pub eviction: bool,
     /// Disks of the lock's ensemble that can be filled.
     pub full_disk: bool,
+    /// A replica of each master of a Redis Cluster.
+    pub cluster_replicas: bool,
     /// A primary and a replica of the database that belong to the deployment alone.
     pub replication: Option<Replication>,
     /// Ways, by [`Link`].
@@ -72,6 +74,7 @@ impl FaultRequirements {
             clock: self.clock || other.clock,
             eviction: self.eviction || other.eviction,
             full_disk: self.full_disk || other.full_disk,
+            cluster_replicas: self.cluster_replicas || other.cluster_replicas,
             replication: self.replication.or(other.replication),
             links,
         }

@@ -16,8 +16,7 @@
 //! carried out: an inner release could count twice.
 //!
 //! Bounds: [`MAX_REDIRECTIONS`] per command; one connection per node that is or was just in use.
-//! Source: the Redis Cluster specification. Tests: `tests/cluster.rs`, `tests/cluster_changes.rs`,
-//! `tests/cluster_more.rs`.
+//! Source: the Redis Cluster specification. Tests: `tests/cluster`.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -206,12 +205,13 @@ impl Cluster {
         masters.iter().map(|master| self.node(master)).collect()
     }
 
-    async fn send_to_all(&self, command: &Cmd) -> RedisResult<Value> {
+    /// A failure counts as one of a command with a key: a process may send nothing but these.
+    async fn send_to_all(self: &Arc<Self>, command: &Cmd) -> RedisResult<Value> {
         let masters = self.masters().await?;
         let answers = masters
             .iter()
             .map(|master| async move { master.command(command).await?.extract_error() });
-        let answers = try_join_all(answers).await?;
+        let answers = try_join_all(answers).await.inspect_err(|failure| self.seen(failure))?;
         answers.into_iter().next().ok_or_else(|| error("no master of the cluster is known"))
     }
 

@@ -1,17 +1,20 @@
-//! Slots of a Redis Cluster that move from master to master while locks in them are held.
+//! Faults of a Redis Cluster: slots move from master to master while locks in them are held, and a
+//! master is lost.
 
 use std::collections::BTreeSet;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use loadtest_measure::error::Result;
-use testbed::RedisCluster;
+use testbed::{Redis, RedisCluster};
 
-use super::{FaultContext, no_witness, witness};
+use super::{FaultContext, POLL_INTERVAL, no_witness, witness};
 use crate::cluster::blocking;
 
 /// How long a key may take to be hit while it is in use.
 const HIT_WITHIN: Duration = Duration::from_secs(30);
+/// How long another node may take to become the master, and the former one to follow it.
+const ELECTED_WITHIN: Duration = Duration::from_secs(30);
 /// A lock is held for some ten milliseconds.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
@@ -61,4 +64,54 @@ fn key_in_use(cluster: &RedisCluster, pattern: &str) -> testbed::Result<Option<(
         }
     }
     Ok(None)
+}
+
+/// A master is killed or frozen, and returns once its replica is the master. Witness: the roles of
+/// both.
+pub(super) async fn lose_a_master(context: &FaultContext<'_>) -> Result<String> {
+    let Some(cluster) = context.deployment.redis_cluster().cloned() else {
+        return Err(no_witness("its Redis is no cluster".to_owned()));
+    };
+    let (lasts, variation) = (context.schedule.lasts(), context.schedule.variation);
+    let kills = variation.is_multiple_of(2);
+    let at = usize::try_from(variation / 2).unwrap_or(0) % cluster.masters().len();
+    let (promoted, follows, text) = blocking(move || {
+        let Some(replica) = cluster.replicas().get(at) else {
+            return Ok((false, false, "its masters have no replicas".to_owned()));
+        };
+        let (master, began) = (&cluster.masters()[at], Instant::now());
+        if kills { master.kill() } else { master.freeze() }?;
+        let promoted = has_role(replica, "master");
+        let took = began.elapsed();
+        sleep(lasts.saturating_sub(took));
+        // Also if no other has replaced it.
+        if kills { master.restart() } else { master.thaw() }?;
+        let follows = has_role(master, "slave");
+        let (how, old) = (if kills { "killed" } else { "frozen" }, master.name());
+        let (new, took) = (replica.name(), took.as_millis());
+        let text = if promoted {
+            let then = if follows { "follows it" } else { "does not follow it" };
+            format!("{old} was {how}; after {took} ms {new} was the master, and {old} {then}")
+        } else {
+            format!("{old} was {how}, and {new} was not the master after {took} ms")
+        };
+        Ok((promoted, follows, text))
+    })
+    .await?;
+    witness(promoted && follows, text)
+}
+
+/// Whether the server says in time that this is its role.
+fn has_role(server: &Redis, role: &str) -> bool {
+    let began = Instant::now();
+    loop {
+        let says = server.command(&["ROLE"]);
+        if says.is_ok_and(|says| says.lines().next().is_some_and(|first| first.trim() == role)) {
+            return true;
+        }
+        if began.elapsed() > ELECTED_WITHIN {
+            return false;
+        }
+        sleep(POLL_INTERVAL);
+    }
 }

@@ -17,6 +17,8 @@ pub enum TopologyFault {
     Ensemble(EnsembleFault),
     /// Slots of a Redis Cluster move from master to master while locks in them are held.
     SlotMoves,
+    /// A master of a Redis Cluster is lost, its replica takes its place, and it returns.
+    ClusterFailover,
     /// To a primary of the database and its replica.
     Pair(PairFault),
     /// Nodes of Galera write the same row at the same time: all but one of them are rolled back.
@@ -31,11 +33,12 @@ pub enum TopologyFault {
 
 impl TopologyFault {
     /// All, in the order of reports.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Ensemble(EnsembleFault::LeaderLost),
         Self::Ensemble(EnsembleFault::SplitBrain),
         Self::Ensemble(EnsembleFault::DiskFull),
         Self::SlotMoves,
+        Self::ClusterFailover,
         Self::Pair(PairFault::ReplicaLags),
         Self::Pair(PairFault::OldPrimaryReturns),
         Self::CertificationConflict,
@@ -48,6 +51,7 @@ impl TopologyFault {
         match self {
             Self::Ensemble(fault) => fault.name(),
             Self::SlotMoves => "slot-moves",
+            Self::ClusterFailover => "cluster-failover",
             Self::Pair(fault) => fault.name(),
             Self::CertificationConflict => "certification-conflict",
             Self::NodeLeaves => "node-leaves",
@@ -60,6 +64,9 @@ impl TopologyFault {
         match self {
             Self::Ensemble(fault) => fault.description(),
             Self::SlotMoves => "slots of a Redis Cluster move while locks in them are held",
+            Self::ClusterFailover => {
+                "a master of a Redis Cluster is lost, and its replica takes its place"
+            }
             Self::Pair(fault) => fault.description(),
             Self::CertificationConflict => {
                 "nodes of Galera write the same row at the same time, and only one commits"
@@ -83,7 +90,7 @@ impl TopologyFault {
     ) -> std::result::Result<(), &'static str> {
         let has_servers = match self {
             Self::Ensemble(_) => topology.has_ensemble(),
-            Self::SlotMoves => topology == Topology::RedisCluster,
+            Self::SlotMoves | Self::ClusterFailover => topology == Topology::RedisCluster,
             Self::Pair(PairFault::OldPrimaryReturns) => {
                 topology.replication() == Some(Replication::SemiSync)
             }
@@ -112,13 +119,15 @@ impl TopologyFault {
     /// What it needs besides the servers of its topology.
     pub(super) fn requirements(self) -> FaultRequirements {
         let full_disk = self == Self::Ensemble(EnsembleFault::DiskFull);
-        FaultRequirements { full_disk, ..FaultRequirements::default() }
+        let cluster_replicas = self == Self::ClusterFailover;
+        FaultRequirements { full_disk, cluster_replicas, ..FaultRequirements::default() }
     }
 
     pub(super) async fn inject(self, context: &FaultContext<'_>) -> Result<String> {
         match self {
             Self::Ensemble(fault) => fault.inject(context).await,
             Self::SlotMoves => redis_cluster::move_slots(context).await,
+            Self::ClusterFailover => redis_cluster::lose_a_master(context).await,
             Self::Pair(fault) => fault.inject(context).await,
             Self::CertificationConflict => galera::conflict(context).await,
             Self::NodeLeaves => galera::leave(context).await,

@@ -1,0 +1,74 @@
+//! Commands without a key. No node redirects them, so none shows that another is the master.
+
+use std::time::{Duration, Instant};
+
+use crate::support::cluster::Nodes;
+use crate::support::eventually;
+use distlock::RedisConnection;
+use redis::aio::ConnectionManagerConfig;
+
+/// How long an election may take on a busy machine.
+const ELECTED_WITHIN: Duration = Duration::from_secs(30);
+
+/// A connection that has never sent a command with a key.
+async fn connect(nodes: &Nodes) -> RedisConnection {
+    let answer = Some(Duration::from_secs(1));
+    let config = ConnectionManagerConfig::new()
+        .set_connection_timeout(answer)
+        .set_response_timeout(answer)
+        .set_number_of_retries(1);
+    let url = nodes.cluster.url();
+    let connection = RedisConnection::connect_lazily(url.as_str(), config).expect("an address");
+    eventually("all masters answer", async || connection.ping().await.is_ok()).await;
+    connection
+}
+
+fn is_promoted(nodes: &Nodes) -> bool {
+    let says = nodes.cluster.replicas()[0].command(&["ROLE"]);
+    says.is_ok_and(|says| says.lines().next() == Some("master"))
+}
+
+/// Waits until the replica of the first master is the master.
+async fn until_promoted(nodes: &Nodes) {
+    let began = Instant::now();
+    while !tokio::task::block_in_place(|| is_promoted(nodes)) {
+        assert!(began.elapsed() < ELECTED_WITHIN, "no replica was promoted");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_sends_nothing_but_pings_follows_a_failover() {
+    for kills in [true, false] {
+        let nodes = Nodes::start(1);
+        let connection = connect(&nodes).await;
+        nodes.act(|cluster| {
+            let master = &cluster.masters()[0];
+            if kills { master.kill() } else { master.freeze() }
+        });
+        until_promoted(&nodes).await;
+        eventually("the new master answers", async || connection.ping().await.is_ok()).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_servers_of_a_cluster_are_its_masters_after_a_planned_failover() {
+    let nodes = Nodes::start(1);
+    let connection = connect(&nodes).await;
+    let take_over = ["CLUSTER", "FAILOVER", "TAKEOVER"];
+    nodes.act(|cluster| cluster.replicas()[0].command(&take_over).map(drop));
+    until_promoted(&nodes).await;
+    assert!(connection.ping().await.is_ok(), "the former master answers as well");
+    // A node that has not heard of it yet may be asked first.
+    eventually("each server is a master", async || {
+        let Ok(servers) = connection.servers().await else { return false };
+        for mut server in servers {
+            let role: Result<redis::Role, _> = redis::cmd("ROLE").query_async(&mut server).await;
+            if !matches!(role, Ok(redis::Role::Primary { .. })) {
+                return false;
+            }
+        }
+        true
+    })
+    .await;
+}
