@@ -164,15 +164,18 @@ test-mysql: install-all dev-binaries ## Run the tests on MySQL instead of MariaD
 	  tests/in_parallel.sh --workspace --locked --lib --bins --tests $(ARGS)
 
 # Debian's Valkey 9 is fetched into target/valkey/; REDIS_SERVER=/path/to/server takes another one.
-# Of the tests, those whose subject is in Redis.
+# Of the tests, those whose subject is in Redis; docs/redis.md lists what they are about.
 not-redis := mysql- zookeeper:: etcd:: local:: none:: client-
+# The flaws of locks in Redis, but for those of a clock that is set.
+of-redis-flaws := failover:: five:: late_release:: long_work:: reentry:: stays_for_ever:: wake_up::
 of-redis := sentinel:: faults:: rights:: stuck:: redis_urls:: limits:: every_kind:: \
-  released::
+  released:: queued:: login:: lock_servers::
 test-valkey: install-servers dev-binaries ## Run the tests about Redis on Valkey instead of Redis
 	server="$${REDIS_SERVER:-$$(deploy/fetch-valkey.sh)}"; export REDIS_SERVER="$$server"; \
 	  cargo test --locked -p distlock --features injected-bugs \
 	    --test redis --test cluster --test sentinel && \
 	  cargo test --locked -p conformance --test conformance -- $(not-redis:%=--skip %) && \
+	  cargo test --locked -p conformance --test flaws -- $(of-redis-flaws) && \
 	  cargo test --locked -p seckill --test service -- $(of-redis)
 
 # Ten minutes. Maven fetches Redisson and Curator. ARGS="redisson-4::" runs a part.

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use distlock::mysql::MySqlServerOptions;
 use distlock::{
-    Backends, EtcdServer, LockError, MySqlServer, RedisConnection, RedisServer, ZooKeeperServer,
+    Backends, EtcdServer, LockError, MySqlServer, RedisConnection, RedisServer, Replication,
+    ZooKeeperServer,
 };
 use redis::aio::ConnectionManagerConfig;
 use serde::{Deserialize, Serialize};
@@ -31,6 +32,8 @@ pub struct Addresses {
     pub redis: Option<String>,
     /// How long a command of Redis may take, if not as long as on a busy machine.
     pub redis_answer_ms: Option<u64>,
+    /// How many replicas of it have to confirm a lock; none if this is not said.
+    pub redis_replicas: Option<u32>,
     /// The same, of servers that do not know of each other.
     pub independent_redis: Vec<String>,
     /// `mysql://user:password@host:port/database`
@@ -54,6 +57,7 @@ impl Addresses {
         Self {
             redis: Some(redis.into()),
             redis_answer_ms: None,
+            redis_replicas: None,
             independent_redis: vec![redis.into(); 5],
             mysql: Some("mysql://x:x@127.0.0.1:1/x".into()),
             mysql_connections: None,
@@ -75,11 +79,16 @@ impl Addresses {
     pub async fn connect(&self) -> Result<Backends, LockError> {
         let answer = self.redis_answer_ms.map_or(ANSWER_TIMEOUT, Duration::from_millis);
         let redis_at = |url: &String| redis_at(url, answer);
+        let replication = match self.redis_replicas {
+            Some(replicas @ 1..) => Replication::All { replicas },
+            _ => Replication::None,
+        };
+        let confirmed = |server: RedisServer| server.with_replication(replication);
         let session = self.zookeeper_session_ms.map_or(ZOOKEEPER_SESSION, Duration::from_millis);
         let ttl = self.etcd_ttl_ms.map_or(ETCD_TTL, Duration::from_millis);
         let independent_redis = self.independent_redis.iter().map(redis_at);
         Ok(Backends {
-            redis: self.redis.as_ref().map(redis_at).transpose()?,
+            redis: self.redis.as_ref().map(redis_at).transpose()?.map(confirmed),
             independent_redis: independent_redis.collect::<Result<_, _>>()?,
             mysql: self.mysql_server()?,
             zookeeper: match &self.zookeeper {

@@ -81,10 +81,11 @@ pub(crate) fn timeout_as_none<T>(outcome: Result<T, LockError>) -> Result<Option
     }
 }
 
-/// The error text of Redis 7.0 where a script runs a command that its user may not run. It has no
-/// error code of its own.
+/// How the error text begins where a script runs a command that its user may not run: that of
+/// Redis 7.0, then that of Valkey. It has no error code of its own.
 #[cfg(feature = "redis")]
-const DENIED_TO_SCRIPT: &str = "The user executing the script can't run this command";
+const DENIED_TO_SCRIPT: [&str; 2] =
+    ["The user executing the script can't run this command", "ACL failure in script"];
 
 #[cfg(feature = "redis")]
 impl From<::redis::RedisError> for LockError {
@@ -102,7 +103,7 @@ impl From<::redis::RedisError> for LockError {
         let detail = error.detail().unwrap_or("its login is refused");
         if matches!(error.code(), Some("NOPERM" | "NOAUTH" | "WRONGPASS"))
             || error.kind() == ::redis::ErrorKind::AuthenticationFailed
-            || detail.starts_with(DENIED_TO_SCRIPT)
+            || DENIED_TO_SCRIPT.iter().any(|text| detail.starts_with(text))
         {
             return Self::AccessDenied(detail.to_owned());
         }

@@ -14,7 +14,7 @@ use crate::throughput::{LEASE_MS, name};
 
 /// As [`conformance::Addresses`] has it for the locks.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
-const RELEASE: &str = include_str!("../../../lua/lock/release_if_owner.lua");
+pub(crate) const RELEASE: &str = include_str!("../../../lua/lock/release_if_owner.lua");
 
 /// `SET NX PX` and a script that compares and deletes, for each task on a key of its own, over one
 /// multiplexed connection. An owner is the number of the task: no names are made up.

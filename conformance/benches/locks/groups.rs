@@ -14,6 +14,7 @@ use crate::cell::{Cell, broken};
 use crate::contended::ContentionCell;
 use crate::jvm::{Api, Redisson};
 use crate::local::MutexMap;
+use crate::releases::ReleasePackets;
 use crate::throughput::{UncontendedLocks, WAIT, name};
 
 /// The bare pair of commands.
@@ -48,6 +49,8 @@ pub(crate) enum Group {
         /// Whether they want one key, or have one each.
         same: bool,
     },
+    /// The pair of `lua-release`, many in a packet.
+    Packets,
     /// Every kind, by the number of tasks, each with its own key.
     Kinds(usize),
     /// Locks with many contenders, or with many holds.
@@ -61,6 +64,7 @@ impl fmt::Display for Group {
             Self::Peer(_, tasks) => write!(f, "peer-{tasks}"),
             Self::Local { tasks, same: false } => write!(f, "local-own-{tasks}"),
             Self::Local { tasks, same: true } => write!(f, "local-same-{tasks}"),
+            Self::Packets => f.write_str("packets"),
             Self::Kinds(tasks) => write!(f, "kinds-{tasks}"),
             Self::Contended(contended) => contended.fmt(f),
         }
@@ -128,6 +132,7 @@ impl Group {
                 let names = (0..tasks).map(|task| name(BY_SCRIPT, task)).collect();
                 Box::new(UncontendedLocks::by_script(stage, names)?)
             }
+            (Self::Packets, cell) => Box::new(ReleasePackets::connect(servers, cell != BY_SCRIPT)?),
             (Self::Pair(tasks), BENCHMARK) => Box::new(Benchmark::of(servers, tasks)),
             (Self::Peer(api, tasks), JVM) => Box::new(Redisson::start(servers, api, tasks)),
             (Self::Peer(_, tasks), _) => stage.taking(LockKind::Redisson, tasks)?,

@@ -10,6 +10,7 @@
 //!   [`versions`]: what took part.
 //! - [`throughput`]: locks of this library; [`bare`]: the bare pair; [`benchmark`]:
 //!   redis-benchmark; [`jvm`]: the real Redisson; [`local`]: what others use inside a process.
+//! - [`releases`]: many bare pairs in a packet, by a server's own command and by the script.
 //! - [`contended`]: locks that many want: [`contest`], by processes, beside one [`trip`] to the
 //!   server; [`commands`], what clients send; [`crowd`], by very many; and many that are [`held`].
 //! - [`list_time`]: how long many locks take to list.
@@ -26,6 +27,7 @@ mod held;
 mod jvm;
 mod list_time;
 mod local;
+mod releases;
 mod report;
 mod round;
 mod rows;

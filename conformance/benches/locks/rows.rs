@@ -87,6 +87,7 @@ pub(crate) fn all() -> Vec<Row> {
     let local = [(1, false), (64, false), (64, true)].map(|(tasks, same)| local(tasks, same));
     let kinds = [1, 64].into_iter().flat_map(|tasks| LockKind::ALL.map(|kind| cost(kind, tasks)));
     pairs
+        .chain([by_server()])
         .chain(peers())
         .chain(local)
         .chain([bounded()])
@@ -120,6 +121,13 @@ fn by_command(tasks: usize) -> Row {
     let what = format!("lock and unlock, {}, `DELIFEQ` beside the script", keys(tasks));
     let name = (format!("delifeq-{tasks}"), what);
     Row::rate(name, (Group::Pair(tasks), cell), Some(BY_SCRIPT), None)
+}
+
+/// What that command is worth where the client costs nothing that counts.
+fn by_server() -> Row {
+    let what = "`SET NX PX` and release, 64 pairs in a packet, `DELIFEQ` beside the script";
+    let name = ("delifeq-server".to_owned(), what.to_owned());
+    Row::rate(name, (Group::Packets, OURS), Some(BY_SCRIPT), None)
 }
 
 fn peers() -> [Row; 2] {

@@ -66,16 +66,22 @@ final class Contest {
             return;
         }
         long acquired = Protocol.now();
-        long worked;
+        long worked = -1;
         try {
             long seen = counter.read();
             work(contest.get("hold_us").longValue());
             counter.write(seen + 1);
             worked = Protocol.now();
         } finally {
-            peer.unlock(request.name());
+            try {
+                peer.unlock(request.name());
+            } finally {
+                // What was counted has a record, also if the release fails.
+                if (worked != -1) {
+                    note(task, asked, acquired, worked, Protocol.now());
+                }
+            }
         }
-        note(task, asked, acquired, worked, Protocol.now());
     }
 
     private static void work(long holdUs) throws InterruptedException {

@@ -12,7 +12,7 @@ interface LockClient {
         JsonNode addresses = setup.get("addresses");
         return kind.startsWith("zookeeper")
             ? new CuratorPeer(kind, addresses)
-            : new RedissonPeer(kind, addresses.get("redis").textValue());
+            : new RedissonPeer(kind, addresses);
     }
 
     /** Returns whether it was taken in time. */

@@ -1,5 +1,6 @@
 package interop;
 
+import com.fasterxml.jackson.databind.JsonNode;
 import java.util.Arrays;
 import java.util.UUID;
 import java.util.concurrent.TimeUnit;
@@ -14,9 +15,13 @@ final class RedissonPeer implements LockClient {
     private final String kind;
     private final String id;
 
-    RedissonPeer(String kind, String url) throws Exception {
+    /** Redisson waits for replicas that it sees, unless it is told that none has to confirm. */
+    RedissonPeer(String kind, JsonNode addresses) throws Exception {
         this.kind = kind;
-        client = Redisson.create(config(url));
+        var config = config(addresses.get("redis").textValue());
+        JsonNode replicas = addresses.get("redis_replicas");
+        config.setCheckLockSyncedSlaves(replicas.isNull() || replicas.intValue() > 0);
+        client = Redisson.create(config);
         id = client.getId();
         String unwanted = "lock:warm-up:" + UUID.randomUUID();
         lock(unwanted, 0, RENEWED);
@@ -26,17 +31,47 @@ final class RedissonPeer implements LockClient {
     static Config config(String url) {
         var config = new Config();
         config.setLockWatchdogTimeout(Long.getLong("interop.watchdog_ms", 30_000));
-        var server = config.useSingleServer();
-        server.setAddress(url);
-        if (Boolean.getBoolean("interop.small")) {
+        boolean isSmall = Boolean.getBoolean("interop.small");
+        if (isSmall) {
             config.setThreads(4);
             config.setNettyThreads(4);
+        }
+        if (url.contains("+sentinel://")) {
+            useSentinels(config, url, isSmall);
+            return config;
+        }
+        var server = config.useSingleServer();
+        server.setAddress(url);
+        if (isSmall) {
             server.setConnectionMinimumIdleSize(2);
             server.setConnectionPoolSize(24);
             server.setSubscriptionConnectionMinimumIdleSize(1);
             server.setSubscriptionConnectionPoolSize(2);
         }
         return config;
+    }
+
+    /** {@code redis+sentinel://user:password@host:port,host:port/service/database} */
+    private static void useSentinels(Config config, String url, boolean isSmall) {
+        int login = url.indexOf("://") + "://".length();
+        int hosts = url.lastIndexOf('@') + 1;
+        String[] words = url.substring(login, hosts - 1).split(":", 2);
+        String[] path = url.substring(hosts).split("/");
+        var servers = config.useSentinelServers();
+        servers.setMasterName(path[1]).setDatabase(Integer.parseInt(path[2]));
+        for (String host : path[0].split(",")) {
+            servers.addSentinelAddress("redis://" + host);
+        }
+        if (!words[0].isEmpty()) {
+            servers.setUsername(words[0]);
+        }
+        servers.setPassword(words[1]);
+        if (isSmall) {
+            servers.setMasterConnectionMinimumIdleSize(2).setMasterConnectionPoolSize(24);
+            servers.setSlaveConnectionMinimumIdleSize(1).setSlaveConnectionPoolSize(2);
+            servers.setSubscriptionConnectionMinimumIdleSize(1);
+            servers.setSubscriptionConnectionPoolSize(2);
+        }
     }
 
     @Override

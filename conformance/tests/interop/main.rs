@@ -17,6 +17,7 @@ mod lua_release;
 mod nodes;
 mod recipes;
 mod scene;
+mod sentinel;
 mod synchronizers;
 mod waking;
 
@@ -67,7 +68,8 @@ fn checks(peer: Peer) -> Vec<Check> {
     } else if peer == Peer::Curator {
         [looks::OF_CURATOR, ends::OF_CURATOR, recipes::CHECKS].concat()
     } else {
-        let others = [formats::OF_REDISSON, holds::CHECKS, synchronizers::CHECKS].concat();
+        let others =
+            [formats::OF_REDISSON, holds::CHECKS, sentinel::CHECKS, synchronizers::CHECKS].concat();
         [looks::OF_REDISSON, ends::OF_REDISSON, &others].concat()
     };
     [contention::CHECKS, waking::CHECKS, &of_the_peer, ends::OF_BOTH].concat()

@@ -1,5 +1,6 @@
 //! Tests on a real Redis with replicas and sentinels.
 
+mod every_kind;
 mod failover;
 mod former_master;
 mod group;
