@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Read, Seek, Write};
 use std::path::PathBuf;
 
-use async_trait::async_trait;
+use distlock::BoxFuture;
 use distlock::{LockError, LockName, Token, TokenIssuer};
 
 /// The folder with the files. For tests: it blocks while another process draws a token.
@@ -33,10 +33,11 @@ impl FileTokenIssuer {
     }
 }
 
-#[async_trait]
 impl TokenIssuer for FileTokenIssuer {
-    async fn next(&self, name: &LockName) -> Result<Token, LockError> {
-        self.next_of(name).map(Token).map_err(|error| LockError::Backend(error.to_string()))
+    fn next<'a>(&'a self, name: &'a LockName) -> BoxFuture<'a, Result<Token, LockError>> {
+        Box::pin(async move {
+            self.next_of(name).map(Token).map_err(|error| LockError::Backend(error.to_string()))
+        })
     }
 }
 

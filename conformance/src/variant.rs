@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use distlock::{
     Acquisition, Backends, Guarantees, LockError, LockKind, LockName, Locker, Multi, MySqlServer,
     Owner, OwnerCheckLock, RedisServer, Redlock, Replication, Request, SetnxExpire, locker, mysql,
@@ -111,7 +110,6 @@ impl OfNames {
     }
 }
 
-#[async_trait]
 impl Locker for OfNames {
     fn name(&self) -> &'static str {
         self.one.name()

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use async_trait::async_trait;
+use distlock::BoxFuture;
 use distlock::{
     Backends, CountdownLatch, ExpirableSemaphore, Lease, LockError, LockKind, LockName,
     LockOptions, Locker, Locks, Multi, ReadWrite, RedisServer, Redisson, RedissonLock, Redlock,
@@ -157,10 +157,9 @@ async fn losing(server: &RedisServer, locks: &Locks) -> Result<(), LockError> {
 #[derive(Default)]
 struct Counter(AtomicU64);
 
-#[async_trait]
 impl TokenIssuer for Counter {
-    async fn next(&self, _name: &LockName) -> Result<Token, LockError> {
-        Ok(Token(self.0.fetch_add(1, Ordering::Relaxed) + 1))
+    fn next<'a>(&'a self, _name: &'a LockName) -> BoxFuture<'a, Result<Token, LockError>> {
+        Box::pin(async move { Ok(Token(self.0.fetch_add(1, Ordering::Relaxed) + 1)) })
     }
 }
 

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use futures_util::future::join_all;
 use tokio::time::timeout;
 
@@ -211,77 +211,84 @@ fn merge<'a>(holders: impl Iterator<Item = &'a LockHolder>, needed: usize) -> Ve
     merged.into_iter().map(with_lease).collect()
 }
 
-#[async_trait]
 impl LockInspector for CompositeInspector {
-    async fn inspect(&self, name: &LockName) -> Result<LockSnapshot, LockError> {
-        self.combine(name, self.ask(name, &[]).await)
+    fn inspect<'a>(&'a self, name: &'a LockName) -> BoxFuture<'a, Result<LockSnapshot, LockError>> {
+        Box::pin(async move { self.combine(name, self.ask(name, &[]).await) })
     }
 
-    async fn list(
-        &self,
-        prefix: &str,
+    fn list<'a>(
+        &'a self,
+        prefix: &'a str,
         cursor: Option<ListCursor>,
         limit: usize,
-    ) -> Result<LockPage, LockError> {
-        if self.members.iter().any(|(_, own)| own.is_some()) {
-            return Err(LockError::Unsupported("one name for all members, to be listed"));
-        }
-        let mut position = match cursor {
-            Some(ListCursor(CursorPosition::Member(position))) => position,
-            _ => self.start(),
-        };
-        let at = position.member;
-        if position.surplus.is_empty() {
-            self.next_page(prefix, &mut position, limit).await?;
-        }
-        let count = limit.min(position.surplus.len());
-        let (nameless, found): (Vec<_>, Vec<_>) =
-            position.surplus.drain(..count).partition(has_no_name);
-        let names = found.iter().filter_map(|lock| LockName::new(lock.name.as_str()).ok());
-        let failures = &position.failures;
-        let answers =
-            join_all(names.map(async |name| (self.ask(&name, failures).await, name))).await;
-        let mut locks: Vec<_> = nameless.into_iter().map(|lock| self.as_own(lock)).collect();
-        for (mut answers, name) in answers {
-            for (at, answer) in answers.iter_mut().enumerate() {
-                if let Some(Err(error)) = answer.take_if(|answer| is_outage(answer)) {
-                    self.note_failure(&mut position.failures, at, error)?;
-                }
+    ) -> BoxFuture<'a, Result<LockPage, LockError>> {
+        Box::pin(async move {
+            if self.members.iter().any(|(_, own)| own.is_some()) {
+                return Err(LockError::Unsupported("one name for all members, to be listed"));
             }
-            locks.extend(self.first_found(&name, answers, at)?);
-        }
-        if position.surplus.is_empty() && position.cursor.is_none() {
-            position.member += 1;
-        }
-        let is_over = position.member >= self.members.len();
-        let next = (!is_over).then_some(ListCursor(CursorPosition::Member(position)));
-        Ok(LockPage { locks, next })
+            let mut position = match cursor {
+                Some(ListCursor(CursorPosition::Member(position))) => position,
+                _ => self.start(),
+            };
+            let at = position.member;
+            if position.surplus.is_empty() {
+                self.next_page(prefix, &mut position, limit).await?;
+            }
+            let count = limit.min(position.surplus.len());
+            let (nameless, found): (Vec<_>, Vec<_>) =
+                position.surplus.drain(..count).partition(has_no_name);
+            let names = found.iter().filter_map(|lock| LockName::new(lock.name.as_str()).ok());
+            let failures = &position.failures;
+            let answers =
+                join_all(names.map(async |name| (self.ask(&name, failures).await, name))).await;
+            let mut locks: Vec<_> = nameless.into_iter().map(|lock| self.as_own(lock)).collect();
+            for (mut answers, name) in answers {
+                for (at, answer) in answers.iter_mut().enumerate() {
+                    if let Some(Err(error)) = answer.take_if(|answer| is_outage(answer)) {
+                        self.note_failure(&mut position.failures, at, error)?;
+                    }
+                }
+                locks.extend(self.first_found(&name, answers, at)?);
+            }
+            if position.surplus.is_empty() && position.cursor.is_none() {
+                position.member += 1;
+            }
+            let is_over = position.member >= self.members.len();
+            let next = (!is_over).then_some(ListCursor(CursorPosition::Member(position)));
+            Ok(LockPage { locks, next })
+        })
     }
 
-    async fn force_release(&self, name: &LockName, id: &str) -> Result<bool, LockError> {
-        // The same owner has another id at a member of another kind.
-        let answers = self.ask(name, &[]).await;
-        let all = answers.iter().flatten().flatten().flat_map(|member| member.state.holders());
-        let owner = all.clone().find(|holder| holder.id == id).and_then(|it| it.owner.clone());
-        let is_wanted =
-            |holder: &LockHolder| holder.id == id || (owner.is_some() && holder.owner == owner);
-        let (mut answered, mut released, mut failure) = (0, false, None);
-        for ((inspector, own), answer) in self.members.iter().zip(&answers) {
-            let Some(Ok(member)) = answer else { continue };
-            answered += 1;
-            for holder in member.state.holders().iter().filter(|holder| is_wanted(holder)) {
-                match inspector.force_release(own.as_ref().unwrap_or(name), &holder.id).await {
-                    Ok(done) => released |= done,
-                    Err(error) => failure = Some(error),
+    fn force_release<'a>(
+        &'a self,
+        name: &'a LockName,
+        id: &'a str,
+    ) -> BoxFuture<'a, Result<bool, LockError>> {
+        Box::pin(async move {
+            // The same owner has another id at a member of another kind.
+            let answers = self.ask(name, &[]).await;
+            let all = answers.iter().flatten().flatten().flat_map(|member| member.state.holders());
+            let owner = all.clone().find(|holder| holder.id == id).and_then(|it| it.owner.clone());
+            let is_wanted =
+                |holder: &LockHolder| holder.id == id || (owner.is_some() && holder.owner == owner);
+            let (mut answered, mut released, mut failure) = (0, false, None);
+            for ((inspector, own), answer) in self.members.iter().zip(&answers) {
+                let Some(Ok(member)) = answer else { continue };
+                answered += 1;
+                for holder in member.state.holders().iter().filter(|holder| is_wanted(holder)) {
+                    match inspector.force_release(own.as_ref().unwrap_or(name), &holder.id).await {
+                        Ok(done) => released |= done,
+                        Err(error) => failure = Some(error),
+                    }
                 }
             }
-        }
-        match failure {
-            Some(error) => Err(error),
-            None if answered < self.needed => {
-                Err(LockError::Backend(format!("only {answered} members answered")))
+            match failure {
+                Some(error) => Err(error),
+                None if answered < self.needed => {
+                    Err(LockError::Backend(format!("only {answered} members answered")))
+                }
+                None => Ok(released),
             }
-            None => Ok(released),
-        }
+        })
     }
 }

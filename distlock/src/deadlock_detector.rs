@@ -17,7 +17,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use metrics::{Counter, counter};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep, timeout};
@@ -48,12 +48,14 @@ pub struct WaitRecord {
 }
 
 /// Where processes publish what their tasks wait for.
-#[async_trait]
 pub trait WaitExchange: Send + Sync + 'static {
     /// Stores the record of a process in the place of its former one, and reads those of all
     /// others, in one step. A record is valid for a second. One with a lower sequence number than
     /// the stored one comes late and is not stored.
-    async fn exchange(&self, record: Option<&WaitRecord>) -> Result<Vec<WaitRecord>, LockError>;
+    fn exchange<'a>(
+        &'a self,
+        record: Option<&'a WaitRecord>,
+    ) -> BoxFuture<'a, Result<Vec<WaitRecord>, LockError>>;
 }
 
 /// Finds deadlocks among processes that publish in one place. Cheap to clone: all

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 
 use crate::{LockError, LockName};
 
@@ -21,8 +21,7 @@ impl fmt::Display for Token {
 ///
 /// Each call must be one durable increment. Tokens of a name rise strictly, through a flushed
 /// cache, a failover and a restart. A counter in Redis does not fulfil that.
-#[async_trait]
 pub trait TokenIssuer: Send + Sync + 'static {
     /// The next token of that name.
-    async fn next(&self, name: &LockName) -> Result<Token, LockError>;
+    fn next<'a>(&'a self, name: &'a LockName) -> BoxFuture<'a, Result<Token, LockError>>;
 }

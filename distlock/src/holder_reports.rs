@@ -193,7 +193,7 @@ impl HolderReports {
 
 #[cfg(test)]
 mod tests {
-    use async_trait::async_trait;
+    use futures_util::future::BoxFuture;
 
     use super::*;
     use crate::none::NoLock;
@@ -229,45 +229,53 @@ mod tests {
         }
     }
 
-    #[async_trait]
     impl LockInspector for HeldLocker {
-        async fn inspect(&self, name: &LockName) -> Result<LockSnapshot, LockError> {
-            if Instant::now() >= self.silent_from {
-                std::future::pending::<()>().await;
-            }
-            sleep(ANSWER_TIME).await;
-            let holder = LockHolder {
-                id: "holder".to_owned(),
-                owner: None,
-                tag: None,
-                holds: None,
-                shares: false,
-                lease: RemainingLease::NoExpiry,
-                token: None,
-                place: None,
-                servers: 1,
-            };
-            Ok(LockSnapshot {
-                kind: "held",
-                name: name.to_string(),
-                state: LockState::Held(vec![holder]),
-                waiters: LockWaiters::Unknown,
-                has_more_waiters: false,
-                renewal: RenewalKind::No,
+        fn inspect<'a>(
+            &'a self,
+            name: &'a LockName,
+        ) -> BoxFuture<'a, Result<LockSnapshot, LockError>> {
+            Box::pin(async move {
+                if Instant::now() >= self.silent_from {
+                    std::future::pending::<()>().await;
+                }
+                sleep(ANSWER_TIME).await;
+                let holder = LockHolder {
+                    id: "holder".to_owned(),
+                    owner: None,
+                    tag: None,
+                    holds: None,
+                    shares: false,
+                    lease: RemainingLease::NoExpiry,
+                    token: None,
+                    place: None,
+                    servers: 1,
+                };
+                Ok(LockSnapshot {
+                    kind: "held",
+                    name: name.to_string(),
+                    state: LockState::Held(vec![holder]),
+                    waiters: LockWaiters::Unknown,
+                    has_more_waiters: false,
+                    renewal: RenewalKind::No,
+                })
             })
         }
 
-        async fn list(
-            &self,
-            _: &str,
+        fn list<'a>(
+            &'a self,
+            _: &'a str,
             _: Option<ListCursor>,
             _: usize,
-        ) -> Result<LockPage, LockError> {
-            unreachable!("no report lists locks")
+        ) -> BoxFuture<'a, Result<LockPage, LockError>> {
+            Box::pin(async move { unreachable!("no report lists locks") })
         }
 
-        async fn force_release(&self, _: &LockName, _: &str) -> Result<bool, LockError> {
-            unreachable!("no report frees a lock")
+        fn force_release<'a>(
+            &'a self,
+            _: &'a LockName,
+            _: &'a str,
+        ) -> BoxFuture<'a, Result<bool, LockError>> {
+            Box::pin(async move { unreachable!("no report frees a lock") })
         }
     }
 

@@ -4,7 +4,7 @@
 //! Each kind that lives on a server has a [`LockInspector`]. Reading takes, renews and changes no
 //! lock. What a server does not store, a snapshot does not claim: the fields say so.
 
-use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 
 use crate::{LockError, LockName, LockSnapshot};
 
@@ -47,20 +47,23 @@ pub(crate) enum CursorPosition {
 }
 
 /// Reads locks of one kind, and frees them by force.
-#[async_trait]
 pub trait LockInspector: Send + Sync + 'static {
     /// Reads one lock.
-    async fn inspect(&self, name: &LockName) -> Result<LockSnapshot, LockError>;
+    fn inspect<'a>(&'a self, name: &'a LockName) -> BoxFuture<'a, Result<LockSnapshot, LockError>>;
 
     /// Reads a page of the locks whose names begin with `prefix`.
-    async fn list(
-        &self,
-        prefix: &str,
+    fn list<'a>(
+        &'a self,
+        prefix: &'a str,
         cursor: Option<ListCursor>,
         limit: usize,
-    ) -> Result<LockPage, LockError>;
+    ) -> BoxFuture<'a, Result<LockPage, LockError>>;
 
     /// Frees the hold with that [`LockHolder::id`](crate::LockHolder::id), and wakes a waiter as
     /// its release does. Returns whether it was still held.
-    async fn force_release(&self, name: &LockName, id: &str) -> Result<bool, LockError>;
+    fn force_release<'a>(
+        &'a self,
+        name: &'a LockName,
+        id: &'a str,
+    ) -> BoxFuture<'a, Result<bool, LockError>>;
 }

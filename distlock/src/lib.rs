@@ -214,6 +214,8 @@ pub use deadlock_detector::{Deadlock, DeadlockDetector, DeadlockedTask, WaitExch
 /// The attribute asks for no fencing token: [`Locks::lock`] brings one.
 #[cfg(feature = "macros")]
 pub use distlock_macros::locked;
+/// A future that may go to another thread: what methods of [`Locker`] and the like return.
+pub use futures_util::future::BoxFuture;
 pub use error::LockError;
 pub use fence::{Token, TokenIssuer};
 pub use guarantees::{Fencing, Guarantees, HoldKind, OwnerCheck, RenewalKind, Support, WakeKind};

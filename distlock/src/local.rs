@@ -11,7 +11,7 @@ use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::keyed::{KeyGuard, KeyedMutex};
@@ -118,11 +118,12 @@ struct LocalAcquisition {
     name: LockName,
 }
 
-#[async_trait]
 impl Acquisition for LocalAcquisition {
-    async fn attempt(&mut self) -> Result<Option<Box<dyn Hold>>, LockError> {
-        let key_guard = self.names.try_lock(&self.name);
-        Ok(key_guard.map(|key_guard| Box::new(LocalHold(Some(key_guard))) as Box<dyn Hold>))
+    fn attempt(&mut self) -> BoxFuture<'_, Result<Option<Box<dyn Hold>>, LockError>> {
+        Box::pin(async move {
+            let key_guard = self.names.try_lock(&self.name);
+            Ok(key_guard.map(|key_guard| Box::new(LocalHold(Some(key_guard))) as Box<dyn Hold>))
+        })
     }
 
     fn wake_strategy(&mut self) -> WakeStrategy<'_> {
@@ -133,23 +134,24 @@ impl Acquisition for LocalAcquisition {
         }))
     }
 
-    async fn abandon(&mut self) -> Result<(), LockError> {
-        Ok(())
+    fn abandon(&mut self) -> BoxFuture<'_, Result<(), LockError>> {
+        Box::pin(async move { Ok(()) })
     }
 }
 
 struct LocalHold(Option<KeyGuard>);
 
-#[async_trait]
 impl Hold for LocalHold {
     fn validity(&self) -> Validity {
         Validity::UNBOUNDED
     }
 
-    async fn release(&mut self) -> Result<Release, LockError> {
-        let Some(mut key_guard) = self.0.take() else { return Ok(Release::Gone) };
-        key_guard.end(Some(Instant::now()));
-        Ok(Release::Released)
+    fn release(&mut self) -> BoxFuture<'_, Result<Release, LockError>> {
+        Box::pin(async move {
+            let Some(mut key_guard) = self.0.take() else { return Ok(Release::Gone) };
+            key_guard.end(Some(Instant::now()));
+            Ok(Release::Released)
+        })
     }
 }
 

@@ -6,7 +6,7 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use uuid::Uuid;
 
 use crate::{
@@ -57,7 +57,6 @@ pub enum Renewal {
 // `Any`, so that `Locks` recognizes `local`, whose whole lock is a queue of this process: with
 // attempts and boxed futures it had a sixth of its speed (docs/locks/cost-history.md). That queue
 // is private, so no method of a public trait can name it.
-#[async_trait]
 pub trait Locker: Any + Send + Sync {
     /// The mechanism's name in metrics and tables.
     fn name(&self) -> &'static str;
@@ -85,13 +84,15 @@ pub trait Locker: Any + Send + Sync {
 
     /// Whether its servers answer, as far as an acquisition needs them: one round trip, for health
     /// checks. Fails with [`LockError::Backend`]. Mechanisms that do not say otherwise do not look.
-    async fn check_servers(&self) -> Result<(), LockError> {
-        Ok(())
+    fn check_servers(&self) -> BoxFuture<'_, Result<(), LockError>> {
+        Box::pin(async move { Ok(()) })
     }
 
     /// Waits until nothing is under way that the mechanism itself has left to the background.
     /// Mechanisms that do not say otherwise leave nothing there.
-    async fn flush(&self) {}
+    fn flush(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async move {})
+    }
 
     /// The mechanism by which many share a lock that this one takes alone; `None` for mechanisms
     /// without one.
@@ -109,13 +110,12 @@ pub trait Locker: Any + Send + Sync {
 }
 
 /// One acquisition on its way.
-#[async_trait]
 pub trait Acquisition: Send + 'static {
     /// Makes one attempt; returns `None` if another owner holds the lock. It never waits for the
     /// holder. Fails with [`LockError::Backend`] if the server does not answer: the outcome is then
     /// unknown, and [`Acquisition::abandon`] follows. An attempt always runs to its end, in the
     /// background if the caller was dropped.
-    async fn attempt(&mut self) -> Result<Option<Box<dyn Hold>>, LockError>;
+    fn attempt(&mut self) -> BoxFuture<'_, Result<Option<Box<dyn Hold>>, LockError>>;
 
     /// When to look again after an attempt that found the lock busy. The signal is dropped when
     /// the caller's wait is over or its future was dropped.
@@ -125,8 +125,8 @@ pub trait Acquisition: Send + 'static {
 
     /// Whether what was last found in the way has no lease or session, though the kind has them.
     /// Asked once, at the end of a wait; may ask the server.
-    async fn has_no_expiry(&mut self) -> bool {
-        false
+    fn has_no_expiry(&mut self) -> BoxFuture<'_, bool> {
+        Box::pin(async move { false })
     }
 
     /// Whether this acquisition has something to give back although its attempts were answered:
@@ -138,11 +138,10 @@ pub trait Acquisition: Send + 'static {
 
     /// Leaves nothing behind: gives back whatever an attempt with an unknown outcome may have
     /// taken, and leaves the queue.
-    async fn abandon(&mut self) -> Result<(), LockError>;
+    fn abandon(&mut self) -> BoxFuture<'_, Result<(), LockError>>;
 }
 
 /// A held lock.
-#[async_trait]
 pub trait Hold: Send + 'static {
     /// The validity of the hold without a renewal.
     fn validity(&self) -> Validity;
@@ -165,7 +164,7 @@ pub trait Hold: Send + 'static {
 
     /// Frees the lock if it is still this hold's. Called again, if the mechanism is idempotent and
     /// the answer was lost.
-    async fn release(&mut self) -> Result<Release, LockError>;
+    fn release(&mut self) -> BoxFuture<'_, Result<Release, LockError>>;
 
     /// Hands out the database transaction that the hold lives in; from then on its end is the end
     /// of the hold.
@@ -185,10 +184,9 @@ pub struct RenewalTarget {
 }
 
 /// Renews holds, many at a time.
-#[async_trait]
 pub trait Renewer: Send + Sync + 'static {
     /// Renews the holds of these requests by their own leases: one answer each, in their order.
-    async fn renew(&self, holds: &[Request]) -> Vec<Renewal>;
+    fn renew<'a>(&'a self, holds: &'a [Request]) -> BoxFuture<'a, Vec<Renewal>>;
 
     /// The most holds of one call.
     fn batch(&self) -> usize {

@@ -23,7 +23,7 @@
 
 use std::sync::Arc;
 
-use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
@@ -90,7 +90,6 @@ impl Multi {
     }
 }
 
-#[async_trait]
 impl Locker for Multi {
     fn name(&self) -> &'static str {
         LockKind::Multi.as_str()
@@ -135,26 +134,31 @@ impl Locker for Multi {
     }
 
     /// Checks all members at once; as many may fail as may be missing.
-    async fn check_servers(&self) -> Result<(), LockError> {
-        let mut looks = JoinSet::new();
-        for (locker, _) in &self.members {
-            let locker = Arc::clone(locker);
-            looks.spawn(async move { locker.check_servers().await });
-        }
-        let failures: Vec<_> = looks.join_all().await.into_iter().filter_map(Result::err).collect();
-        match failures.first() {
-            Some(failure) if failures.len() > self.tolerated => {
-                let (failed, all) = (failures.len(), self.members.len());
-                Err(LockError::Backend(format!("{failed} of {all} members fail: {failure}")))
+    fn check_servers(&self) -> BoxFuture<'_, Result<(), LockError>> {
+        Box::pin(async move {
+            let mut looks = JoinSet::new();
+            for (locker, _) in &self.members {
+                let locker = Arc::clone(locker);
+                looks.spawn(async move { locker.check_servers().await });
             }
-            _ => Ok(()),
-        }
+            let failures: Vec<_> =
+                looks.join_all().await.into_iter().filter_map(Result::err).collect();
+            match failures.first() {
+                Some(failure) if failures.len() > self.tolerated => {
+                    let (failed, all) = (failures.len(), self.members.len());
+                    Err(LockError::Backend(format!("{failed} of {all} members fail: {failure}")))
+                }
+                _ => Ok(()),
+            }
+        })
     }
 
-    async fn flush(&self) {
-        for (locker, _) in &self.members {
-            locker.flush().await;
-        }
+    fn flush(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            for (locker, _) in &self.members {
+                locker.flush().await;
+            }
+        })
     }
 
     fn inspector(&self) -> Option<Arc<dyn LockInspector>> {
@@ -270,41 +274,43 @@ impl MultiAcquisition {
     }
 }
 
-#[async_trait]
 impl Acquisition for MultiAcquisition {
-    async fn attempt(&mut self) -> Result<Option<Box<dyn Hold>>, LockError> {
-        let (mut busy, mut failed) = (0, self.members_.iter().filter(|place| place.failed).count());
-        for number in 0..self.members_.len() {
-            let place = &mut self.members_[number];
-            if place.failed {
-                continue;
-            }
-            match place.attempt().await {
-                Ok(true) => continue,
-                Ok(false) => {
-                    self.busy = number;
-                    busy += 1;
+    fn attempt(&mut self) -> BoxFuture<'_, Result<Option<Box<dyn Hold>>, LockError>> {
+        Box::pin(async move {
+            let (mut busy, mut failed) =
+                (0, self.members_.iter().filter(|place| place.failed).count());
+            for number in 0..self.members_.len() {
+                let place = &mut self.members_[number];
+                if place.failed {
+                    continue;
                 }
-                Err(error) => {
-                    // Whether it was taken or not: it is given back.
-                    place.leave().await;
-                    place.failed = true;
-                    failed += 1;
-                    if failed > self.tolerated {
-                        if let Err(error) = self.step_back(None).await {
-                            tracing::debug!(%error, "members not released; the background retries");
+                match place.attempt().await {
+                    Ok(true) => continue,
+                    Ok(false) => {
+                        self.busy = number;
+                        busy += 1;
+                    }
+                    Err(error) => {
+                        // Whether it was taken or not: it is given back.
+                        place.leave().await;
+                        place.failed = true;
+                        failed += 1;
+                        if failed > self.tolerated {
+                            if let Err(error) = self.step_back(None).await {
+                                tracing::debug!(%error, "members not released; the background retries");
+                            }
+                            return Err(error);
                         }
-                        return Err(error);
                     }
                 }
+                if busy + failed > self.tolerated {
+                    self.step_back(Some(self.busy)).await?;
+                    return Ok(None);
+                }
             }
-            if busy + failed > self.tolerated {
-                self.step_back(Some(self.busy)).await?;
-                return Ok(None);
-            }
-        }
-        self.leave_queues().await;
-        Ok(Some(self.held()))
+            self.leave_queues().await;
+            Ok(Some(self.held()))
+        })
     }
 
     fn wake_strategy(&mut self) -> WakeStrategy<'_> {
@@ -324,24 +330,29 @@ impl Acquisition for MultiAcquisition {
         }
     }
 
-    async fn has_no_expiry(&mut self) -> bool {
-        let busy = self.members_.get_mut(self.busy).and_then(|place| place.acquisition.as_mut());
-        match busy {
-            Some(acquisition) => acquisition.has_no_expiry().await,
-            None => false,
-        }
+    fn has_no_expiry(&mut self) -> BoxFuture<'_, bool> {
+        Box::pin(async move {
+            let busy =
+                self.members_.get_mut(self.busy).and_then(|place| place.acquisition.as_mut());
+            match busy {
+                Some(acquisition) => acquisition.has_no_expiry().await,
+                None => false,
+            }
+        })
     }
 
     fn is_queued(&self) -> bool {
         self.members_.iter().any(MultiMember::is_queued)
     }
 
-    async fn abandon(&mut self) -> Result<(), LockError> {
-        let mut outcome = Ok(());
-        for place in self.members_.iter_mut().rev() {
-            outcome = place.abandon().await.and(outcome);
-        }
-        outcome
+    fn abandon(&mut self) -> BoxFuture<'_, Result<(), LockError>> {
+        Box::pin(async move {
+            let mut outcome = Ok(());
+            for place in self.members_.iter_mut().rev() {
+                outcome = place.abandon().await.and(outcome);
+            }
+            outcome
+        })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use tokio::task::JoinSet;
 
 use crate::{Hold, LockError, Release, Renewal, RenewalTarget, Renewer, Request, Validity};
@@ -48,7 +48,6 @@ impl MultiHold {
     }
 }
 
-#[async_trait]
 impl Hold for MultiHold {
     fn validity(&self) -> Validity {
         self.validities.combined(self.members.iter().map(|(member, _)| member.validity()).collect())
@@ -59,22 +58,28 @@ impl Hold for MultiHold {
     }
 
     /// The worst that happened to a member; an error only after all have been asked.
-    async fn release(&mut self) -> Result<Release, LockError> {
-        let (mut worst, mut failures) = (Release::Released, Vec::new());
-        for (member, outcome) in self.members.iter_mut().rev() {
-            if outcome.is_none() {
-                match member.release().await {
-                    Ok(release) => *outcome = Some(release),
-                    Err(error) => failures.push(error.to_string()),
+    fn release(&mut self) -> BoxFuture<'_, Result<Release, LockError>> {
+        Box::pin(async move {
+            let (mut worst, mut failures) = (Release::Released, Vec::new());
+            for (member, outcome) in self.members.iter_mut().rev() {
+                if outcome.is_none() {
+                    match member.release().await {
+                        Ok(release) => *outcome = Some(release),
+                        Err(error) => failures.push(error.to_string()),
+                    }
+                }
+                match outcome {
+                    Some(Release::HeldByOther) => worst = Release::HeldByOther,
+                    Some(Release::Gone) if worst == Release::Released => worst = Release::Gone,
+                    _ => {}
                 }
             }
-            match outcome {
-                Some(Release::HeldByOther) => worst = Release::HeldByOther,
-                Some(Release::Gone) if worst == Release::Released => worst = Release::Gone,
-                _ => {}
+            if failures.is_empty() {
+                Ok(worst)
+            } else {
+                Err(LockError::Backend(failures.join("; ")))
             }
-        }
-        if failures.is_empty() { Ok(worst) } else { Err(LockError::Backend(failures.join("; "))) }
+        })
     }
 }
 
@@ -84,27 +89,28 @@ struct MultiRenewer {
     validities: MemberValidities,
 }
 
-#[async_trait]
 impl Renewer for MultiRenewer {
-    async fn renew(&self, holds: &[Request]) -> Vec<Renewal> {
-        let least = holds.iter().map(|hold| hold.lease).max().unwrap_or_default();
-        let mut renewals = JoinSet::new();
-        let mut members = Vec::new();
-        for (validity, renewal_target) in &self.members {
-            match renewal_target.clone() {
-                None => members.push(Renewal::Renewed(*validity)),
-                Some(RenewalTarget { renewer, mut request }) => {
-                    // Longer than the member's own if the hold is left to its servers.
-                    request.lease = request.lease.max(least);
-                    renewals.spawn(async move { renewer.renew(&[request]).await });
+    fn renew<'a>(&'a self, holds: &'a [Request]) -> BoxFuture<'a, Vec<Renewal>> {
+        Box::pin(async move {
+            let least = holds.iter().map(|hold| hold.lease).max().unwrap_or_default();
+            let mut renewals = JoinSet::new();
+            let mut members = Vec::new();
+            for (validity, renewal_target) in &self.members {
+                match renewal_target.clone() {
+                    None => members.push(Renewal::Renewed(*validity)),
+                    Some(RenewalTarget { renewer, mut request }) => {
+                        // Longer than the member's own if the hold is left to its servers.
+                        request.lease = request.lease.max(least);
+                        renewals.spawn(async move { renewer.renew(&[request]).await });
+                    }
                 }
             }
-        }
-        while let Some(renewal) = renewals.join_next().await {
-            let answer = renewal.ok().and_then(|answers| answers.first().copied());
-            members.push(answer.unwrap_or(Renewal::Unknown));
-        }
-        vec![self.together(&members); holds.len()]
+            while let Some(renewal) = renewals.join_next().await {
+                let answer = renewal.ok().and_then(|answers| answers.first().copied());
+                members.push(answer.unwrap_or(Renewal::Unknown));
+            }
+            vec![self.together(&members); holds.len()]
+        })
     }
 
     fn batch(&self) -> usize {

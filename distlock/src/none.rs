@@ -4,7 +4,7 @@
 //! a harness that does not see it fail proves nothing. Tests:
 //! `conformance/tests/flaws/no_exclusion.rs`, `loadtest compare`.
 
-use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 
 use crate::{
     Acquisition, Guarantees, Hold, LockError, LockKind, Locker, Release, Request, Validity,
@@ -27,24 +27,22 @@ impl Locker for NoLock {
     }
 }
 
-#[async_trait]
 impl Acquisition for NoLock {
-    async fn attempt(&mut self) -> Result<Option<Box<dyn Hold>>, LockError> {
-        Ok(Some(Box::new(NoLock)))
+    fn attempt(&mut self) -> BoxFuture<'_, Result<Option<Box<dyn Hold>>, LockError>> {
+        Box::pin(async move { Ok(Some(Box::new(NoLock) as Box<dyn Hold>)) })
     }
 
-    async fn abandon(&mut self) -> Result<(), LockError> {
-        Ok(())
+    fn abandon(&mut self) -> BoxFuture<'_, Result<(), LockError>> {
+        Box::pin(async move { Ok(()) })
     }
 }
 
-#[async_trait]
 impl Hold for NoLock {
     fn validity(&self) -> Validity {
         Validity::UNBOUNDED
     }
 
-    async fn release(&mut self) -> Result<Release, LockError> {
-        Ok(Release::Released)
+    fn release(&mut self) -> BoxFuture<'_, Result<Release, LockError>> {
+        Box::pin(async move { Ok(Release::Released) })
     }
 }

@@ -272,7 +272,7 @@ fn back_off(interval: Duration, failures: u32) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use async_trait::async_trait;
+    use futures_util::future::BoxFuture;
     use tokio::task::yield_now;
     use tokio::time::sleep;
     use uuid::Uuid;
@@ -283,10 +283,9 @@ mod tests {
 
     struct UnusedRenewer;
 
-    #[async_trait]
     impl Renewer for UnusedRenewer {
-        async fn renew(&self, _holds: &[Request]) -> Vec<Renewal> {
-            unreachable!("no hold lasts that long")
+        fn renew<'a>(&'a self, _holds: &'a [Request]) -> BoxFuture<'a, Vec<Renewal>> {
+            Box::pin(async move { unreachable!("no hold lasts that long") })
         }
     }
 

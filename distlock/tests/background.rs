@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use async_trait::async_trait;
+use distlock::BoxFuture;
 use distlock::{
     Acquisition, Guarantees, Guard, Hold, Lease, LockError, LockKind, LockName, LockOptions,
     Locker, Locks, Release, Request, Validity, guarantees,
@@ -33,7 +33,6 @@ struct SlowLocker {
     released: Arc<AtomicUsize>,
 }
 
-#[async_trait]
 impl Locker for SlowLocker {
     fn name(&self) -> &'static str {
         "slow"
@@ -50,31 +49,33 @@ impl Locker for SlowLocker {
 
 struct SlowAcquisition(SlowLocker, Request);
 
-#[async_trait]
 impl Acquisition for SlowAcquisition {
-    async fn attempt(&mut self) -> Result<Option<Box<dyn Hold>>, LockError> {
-        let validity = Validity::of_lease(Instant::now(), self.1.lease);
-        Ok(Some(Box::new(SlowHold(self.0.clone(), validity))))
+    fn attempt(&mut self) -> BoxFuture<'_, Result<Option<Box<dyn Hold>>, LockError>> {
+        Box::pin(async move {
+            let validity = Validity::of_lease(Instant::now(), self.1.lease);
+            Ok(Some(Box::new(SlowHold(self.0.clone(), validity)) as Box<dyn Hold>))
+        })
     }
 
-    async fn abandon(&mut self) -> Result<(), LockError> {
-        Ok(())
+    fn abandon(&mut self) -> BoxFuture<'_, Result<(), LockError>> {
+        Box::pin(async move { Ok(()) })
     }
 }
 
 struct SlowHold(SlowLocker, Validity);
 
-#[async_trait]
 impl Hold for SlowHold {
     fn validity(&self) -> Validity {
         self.1
     }
 
-    async fn release(&mut self) -> Result<Release, LockError> {
-        self.0.begun.fetch_add(1, Ordering::SeqCst);
-        let _place = self.0.gate.acquire().await;
-        self.0.released.fetch_add(1, Ordering::SeqCst);
-        Ok(Release::Released)
+    fn release(&mut self) -> BoxFuture<'_, Result<Release, LockError>> {
+        Box::pin(async move {
+            self.0.begun.fetch_add(1, Ordering::SeqCst);
+            let _place = self.0.gate.acquire().await;
+            self.0.released.fetch_add(1, Ordering::SeqCst);
+            Ok(Release::Released)
+        })
     }
 }
 

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use async_trait::async_trait;
+use distlock::BoxFuture;
 use distlock::{
     Acquisition, Guarantees, Hold, Lease, LockError, LockKind, LockName, LockOptions, Locker,
     Locks, Owner, Release, Request, Validity, guarantees,
@@ -61,33 +61,35 @@ impl Locker for Server {
 
 struct PendingReader(Server, Request);
 
-#[async_trait]
 impl Acquisition for PendingReader {
-    async fn attempt(&mut self) -> Result<Option<Box<dyn Hold>>, LockError> {
-        let sent = Instant::now();
-        let taken = self.0.take(&self.1.owner);
-        sleep(ROUND_TRIP).await;
-        let held = || HeldLock(self.0.clone(), Validity::of_lease(sent, self.1.lease));
-        Ok(taken.then(|| Box::new(held()) as Box<dyn Hold>))
+    fn attempt(&mut self) -> BoxFuture<'_, Result<Option<Box<dyn Hold>>, LockError>> {
+        Box::pin(async move {
+            let sent = Instant::now();
+            let taken = self.0.take(&self.1.owner);
+            sleep(ROUND_TRIP).await;
+            let held = || HeldLock(self.0.clone(), Validity::of_lease(sent, self.1.lease));
+            Ok(taken.then(|| Box::new(held()) as Box<dyn Hold>))
+        })
     }
 
-    async fn abandon(&mut self) -> Result<(), LockError> {
-        Ok(())
+    fn abandon(&mut self) -> BoxFuture<'_, Result<(), LockError>> {
+        Box::pin(async move { Ok(()) })
     }
 }
 
 struct HeldLock(Server, Validity);
 
-#[async_trait]
 impl Hold for HeldLock {
     fn validity(&self) -> Validity {
         self.1
     }
 
-    async fn release(&mut self) -> Result<Release, LockError> {
-        let mut lock = self.0.lock.lock().expect("no panic");
-        (lock.holder, lock.freed) = (None, Some((self.0.process, Instant::now())));
-        Ok(Release::Released)
+    fn release(&mut self) -> BoxFuture<'_, Result<Release, LockError>> {
+        Box::pin(async move {
+            let mut lock = self.0.lock.lock().expect("no panic");
+            (lock.holder, lock.freed) = (None, Some((self.0.process, Instant::now())));
+            Ok(Release::Released)
+        })
     }
 }
 

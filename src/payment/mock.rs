@@ -2,7 +2,7 @@
 //! contract. It takes no money. It keeps nothing, so that all replicas are the same
 //! provider and one that restarts has forgotten nothing: the order is the payment.
 
-use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use time::OffsetDateTime;
 
 use super::signature::Signer;
@@ -21,24 +21,27 @@ impl Mock {
     }
 }
 
-#[async_trait]
 impl Provider for Mock {
-    async fn charge(&self, bill: Bill) -> Result<Callback, ProviderError> {
-        let declined = bill.amount_cents % 1000 == DECLINED;
-        let notice = Notice {
-            payment_id: format!("mock-{}", bill.order),
-            order_id: bill.order.to_string(),
-            amount_cents: bill.amount_cents,
-            status: if declined { PaymentStatus::Declined } else { PaymentStatus::Succeeded },
-        };
-        let body = serde_json::to_vec(&notice).map_err(|e| ProviderError(e.to_string()))?;
-        let now = OffsetDateTime::now_utc().unix_timestamp();
-        let signature = self.signer.sign(&body, now);
-        Ok(Callback { body, signature })
+    fn charge(&self, bill: Bill) -> BoxFuture<'_, Result<Callback, ProviderError>> {
+        Box::pin(async move {
+            let declined = bill.amount_cents % 1000 == DECLINED;
+            let notice = Notice {
+                payment_id: format!("mock-{}", bill.order),
+                order_id: bill.order.to_string(),
+                amount_cents: bill.amount_cents,
+                status: if declined { PaymentStatus::Declined } else { PaymentStatus::Succeeded },
+            };
+            let body = serde_json::to_vec(&notice).map_err(|e| ProviderError(e.to_string()))?;
+            let now = OffsetDateTime::now_utc().unix_timestamp();
+            let signature = self.signer.sign(&body, now);
+            Ok(Callback { body, signature })
+        })
     }
 
-    async fn refund(&self, bill: Bill) -> Result<(), ProviderError> {
-        tracing::info!(order = %bill.order, bill.amount_cents, "a payment is given back");
-        Ok(())
+    fn refund(&self, bill: Bill) -> BoxFuture<'_, Result<(), ProviderError>> {
+        Box::pin(async move {
+            tracing::info!(order = %bill.order, bill.amount_cents, "a payment is given back");
+            Ok(())
+        })
     }
 }

@@ -11,7 +11,7 @@ mod signature;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
@@ -72,13 +72,12 @@ pub enum PaymentStatus {
 pub struct ProviderError(pub String);
 
 /// The payment provider.
-#[async_trait]
 pub trait Provider: Send + Sync {
     /// Takes the money for an order. Charged again, it is the same payment.
-    async fn charge(&self, bill: Bill) -> Result<Callback, ProviderError>;
+    fn charge(&self, bill: Bill) -> BoxFuture<'_, Result<Callback, ProviderError>>;
 
     /// Gives back what was taken for an order, once, however often it is asked.
-    async fn refund(&self, bill: Bill) -> Result<(), ProviderError>;
+    fn refund(&self, bill: Bill) -> BoxFuture<'_, Result<(), ProviderError>>;
 }
 
 /// A provider, and the secret that it signs with. Cheap to clone.
@@ -146,14 +145,13 @@ mod tests {
         charges: Bill,
     }
 
-    #[async_trait]
     impl Provider for ConfusedProvider {
-        async fn charge(&self, _: Bill) -> Result<Callback, ProviderError> {
-            self.mock.charge(self.charges).await
+        fn charge(&self, _: Bill) -> BoxFuture<'_, Result<Callback, ProviderError>> {
+            Box::pin(async move { self.mock.charge(self.charges).await })
         }
 
-        async fn refund(&self, bill: Bill) -> Result<(), ProviderError> {
-            self.mock.refund(bill).await
+        fn refund(&self, bill: Bill) -> BoxFuture<'_, Result<(), ProviderError>> {
+            Box::pin(async move { self.mock.refund(bill).await })
         }
     }
 

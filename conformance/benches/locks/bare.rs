@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use async_trait::async_trait;
 use conformance::Servers;
+use distlock::BoxFuture;
 use loadtest_measure::error::Result;
 use loadtest_measure::processes::NamedProcess;
 use redis::aio::MultiplexedConnection;
@@ -45,25 +45,26 @@ impl BareCommands {
     }
 }
 
-#[async_trait]
 impl Cell for BareCommands {
-    async fn slice(&mut self, length: Duration) -> Result<Slice> {
-        let (connection, digest) = (&self.connection, &self.digest);
-        together(self.tasks, length, &self.processes, |task, over| {
-            let (connection, digest) = (connection.clone(), digest.clone());
-            async move {
-                let (key, owner) = (name("bare-pair", task), task.to_string());
-                let mut count = 0;
-                while !over.is_over() {
-                    pair(connection.clone(), &digest, &key, &owner)
-                        .await
-                        .map_err(broken("the bare pair"))?;
-                    count += 1;
+    fn slice(&mut self, length: Duration) -> BoxFuture<'_, Result<Slice>> {
+        Box::pin(async move {
+            let (connection, digest) = (&self.connection, &self.digest);
+            together(self.tasks, length, &self.processes, |task, over| {
+                let (connection, digest) = (connection.clone(), digest.clone());
+                async move {
+                    let (key, owner) = (name("bare-pair", task), task.to_string());
+                    let mut count = 0;
+                    while !over.is_over() {
+                        pair(connection.clone(), &digest, &key, &owner)
+                            .await
+                            .map_err(broken("the bare pair"))?;
+                        count += 1;
+                    }
+                    Ok(count)
                 }
-                Ok(count)
-            }
+            })
+            .await
         })
-        .await
     }
 }
 

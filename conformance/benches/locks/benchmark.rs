@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use conformance::Servers;
+use distlock::BoxFuture;
 use loadtest_measure::error::{Error, Result};
 use tokio::process::Command;
 
@@ -51,21 +51,23 @@ impl Benchmark {
     }
 }
 
-#[async_trait]
 impl Cell for Benchmark {
-    async fn slice(&mut self, length: Duration) -> Result<Slice> {
-        let requests = self.per_s.map_or(FIRST, |per_s| (per_s * length.as_secs_f64()).max(1.0));
-        let mut told = self.ask(requests).await?;
-        for _ in 1..TRIES {
-            if told.is_ok() {
-                break;
+    fn slice(&mut self, length: Duration) -> BoxFuture<'_, Result<Slice>> {
+        Box::pin(async move {
+            let requests =
+                self.per_s.map_or(FIRST, |per_s| (per_s * length.as_secs_f64()).max(1.0));
+            let mut told = self.ask(requests).await?;
+            for _ in 1..TRIES {
+                if told.is_ok() {
+                    break;
+                }
+                told = self.ask(requests).await?;
             }
-            told = self.ask(requests).await?;
-        }
-        let no_rate = |said| Error::Setup(format!("redis-benchmark says no rate: {said}"));
-        let per_s = told.map_err(no_rate)?;
-        self.per_s = Some(per_s);
-        let seconds = requests / per_s;
-        Ok(Slice { count: requests, seconds, used: BTreeMap::new(), times_ms: BTreeMap::new() })
+            let no_rate = |said| Error::Setup(format!("redis-benchmark says no rate: {said}"));
+            let per_s = told.map_err(no_rate)?;
+            self.per_s = Some(per_s);
+            let seconds = requests / per_s;
+            Ok(Slice { count: requests, seconds, used: BTreeMap::new(), times_ms: BTreeMap::new() })
+        })
     }
 }

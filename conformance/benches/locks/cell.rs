@@ -6,16 +6,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use std::{fmt, thread};
 
-use async_trait::async_trait;
+use distlock::BoxFuture;
 use loadtest_measure::error::{Error, Result};
 use loadtest_measure::processes::{NamedProcess, ProcessTimes};
 use serde::Serialize;
 
 /// What works in turn with others.
-#[async_trait]
 pub(crate) trait Cell: Send {
     /// Works for about so long.
-    async fn slice(&mut self, length: Duration) -> Result<Slice>;
+    fn slice(&mut self, length: Duration) -> BoxFuture<'_, Result<Slice>>;
 
     /// How long it works before it is measured for the first time.
     fn warm_up(&self) -> Duration {

@@ -8,10 +8,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use conformance::clock::{between, now_ns};
 use conformance::protocol::{Contest as Plan, LockRequest, SectionRecord, Setup};
 use conformance::{Contender, Peer, Servers, fresh_name, overlaps};
+use distlock::BoxFuture;
 use loadtest_measure::error::{Error, Result};
 use loadtest_measure::processes::{NamedProcess, ProcessTimes};
 
@@ -118,19 +118,20 @@ impl Contest {
     }
 }
 
-#[async_trait]
 impl Cell for Contest {
-    async fn slice(&mut self, length: Duration) -> Result<Slice> {
-        if let Some(commands) = &mut self.commands {
-            commands.begin()?;
-        }
-        let before = ProcessTimes::of(&self.processes);
-        let mut slice = self.contend(length)?;
-        slice.used.extend(ProcessTimes::of(&self.processes).for_each(&before, 1.0));
-        if let Some(commands) = &mut self.commands {
-            slice.used.insert(COMMANDS, commands.end()?);
-        }
-        Ok(slice)
+    fn slice(&mut self, length: Duration) -> BoxFuture<'_, Result<Slice>> {
+        Box::pin(async move {
+            if let Some(commands) = &mut self.commands {
+                commands.begin()?;
+            }
+            let before = ProcessTimes::of(&self.processes);
+            let mut slice = self.contend(length)?;
+            slice.used.extend(ProcessTimes::of(&self.processes).for_each(&before, 1.0));
+            if let Some(commands) = &mut self.commands {
+                slice.used.insert(COMMANDS, commands.end()?);
+            }
+            Ok(slice)
+        })
     }
 
     fn warm_up(&self) -> Duration {

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use async_trait::async_trait;
 use conformance::{Servers, fresh_name};
+use distlock::BoxFuture;
 use distlock::{Lease, LockError, LockKind, LockName, LockOptions, Locks};
 use loadtest_measure::error::{Error, Result};
 use tokio::sync::watch;
@@ -79,19 +79,20 @@ async fn enter(
     }
 }
 
-#[async_trait]
 impl Cell for Waiters {
-    async fn slice(&mut self, length: Duration) -> Result<Slice> {
-        let used = ResourceUse::from_now(&self.processes);
-        let before = self.entered.load(Ordering::Relaxed);
-        self.open.send_replace(true);
-        sleep(length).await;
-        self.open.send_replace(false);
-        let entered = self.entered.load(Ordering::Relaxed) - before;
-        if let Some(ended) = self.tasks.try_join_next() {
-            return Err(Error::Setup(format!("a waiter ended: {ended:?}")));
-        }
-        Ok(used.slice(entered))
+    fn slice(&mut self, length: Duration) -> BoxFuture<'_, Result<Slice>> {
+        Box::pin(async move {
+            let used = ResourceUse::from_now(&self.processes);
+            let before = self.entered.load(Ordering::Relaxed);
+            self.open.send_replace(true);
+            sleep(length).await;
+            self.open.send_replace(false);
+            let entered = self.entered.load(Ordering::Relaxed) - before;
+            if let Some(ended) = self.tasks.try_join_next() {
+                return Err(Error::Setup(format!("a waiter ended: {ended:?}")));
+            }
+            Ok(used.slice(entered))
+        })
     }
 }
 

@@ -6,9 +6,9 @@
 
 use std::time::Duration;
 
-use async_trait::async_trait;
 use conformance::protocol::LockRequest;
 use conformance::{Addresses, Contender, Servers, fresh_name, setup};
+use distlock::BoxFuture;
 use distlock::LockKind;
 use loadtest_measure::error::{Error, Result};
 use testbed::{Redis, RedisOptions};
@@ -60,17 +60,18 @@ impl HeldLocks {
     }
 }
 
-#[async_trait]
 impl Cell for HeldLocks {
-    async fn slice(&mut self, length: Duration) -> Result<Slice> {
-        let before = self.renewals()?;
-        let used = ResourceUse::from_now(&self.processes);
-        sleep(length).await;
-        let slice = used.slice(self.renewals()? - before);
-        let keys = self.redis.command(&["DBSIZE"]).map_err(broken("DBSIZE"))?;
-        match keys.trim().parse::<usize>() {
-            Ok(keys) if keys >= self.locks => Ok(slice),
-            _ => Err(Error::Setup(format!("of {} locks {keys} are held", self.locks))),
-        }
+    fn slice(&mut self, length: Duration) -> BoxFuture<'_, Result<Slice>> {
+        Box::pin(async move {
+            let before = self.renewals()?;
+            let used = ResourceUse::from_now(&self.processes);
+            sleep(length).await;
+            let slice = used.slice(self.renewals()? - before);
+            let keys = self.redis.command(&["DBSIZE"]).map_err(broken("DBSIZE"))?;
+            match keys.trim().parse::<usize>() {
+                Ok(keys) if keys >= self.locks => Ok(slice),
+                _ => Err(Error::Setup(format!("of {} locks {keys} are held", self.locks))),
+            }
+        })
     }
 }

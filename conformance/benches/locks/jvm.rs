@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use conformance::{Jvm, Servers};
+use distlock::BoxFuture;
 use loadtest_measure::error::{Error, Result};
 use loadtest_measure::processes::{NamedProcess, ProcessTimes};
 use tokio::task::block_in_place;
@@ -40,18 +40,19 @@ impl Redisson {
     }
 }
 
-#[async_trait]
 impl Cell for Redisson {
-    async fn slice(&mut self, length: Duration) -> Result<Slice> {
-        let before = ProcessTimes::of(&self.processes);
-        let ms = length.as_millis().to_string();
-        let answer = block_in_place(|| self.jvm.ask(&ms, length)).map_err(Error::Setup)?;
-        let used = ProcessTimes::of(&self.processes).for_each(&before, 1.0);
-        let mut numbers = answer.split(' ').map_while(|number| number.parse::<f64>().ok());
-        let (Some(count), Some(ns)) = (numbers.next(), numbers.next()) else {
-            return Err(Error::Setup(format!("the JVM answers {answer:?}")));
-        };
-        Ok(Slice { count, seconds: ns / 1e9, used, times_ms: BTreeMap::new() })
+    fn slice(&mut self, length: Duration) -> BoxFuture<'_, Result<Slice>> {
+        Box::pin(async move {
+            let before = ProcessTimes::of(&self.processes);
+            let ms = length.as_millis().to_string();
+            let answer = block_in_place(|| self.jvm.ask(&ms, length)).map_err(Error::Setup)?;
+            let used = ProcessTimes::of(&self.processes).for_each(&before, 1.0);
+            let mut numbers = answer.split(' ').map_while(|number| number.parse::<f64>().ok());
+            let (Some(count), Some(ns)) = (numbers.next(), numbers.next()) else {
+                return Err(Error::Setup(format!("the JVM answers {answer:?}")));
+            };
+            Ok(Slice { count, seconds: ns / 1e9, used, times_ms: BTreeMap::new() })
+        })
     }
 
     /// Until its compilers have done most of their work.

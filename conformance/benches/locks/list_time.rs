@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use async_trait::async_trait;
 use conformance::Servers;
+use distlock::BoxFuture;
 use distlock::{Lease, LockKind, LockName, LockOptions, Locks};
 use loadtest_measure::error::{Error, Result};
 use redis::aio::MultiplexedConnection;
@@ -92,24 +92,29 @@ async fn read_bare(connection: &mut MultiplexedConnection) -> Result<usize> {
     }
 }
 
-#[async_trait]
 impl Cell for LockLister {
-    async fn slice(&mut self, length: Duration) -> Result<Slice> {
-        let (began, mut times) = (Instant::now(), Vec::new());
-        while times.is_empty() || began.elapsed() < length {
-            let from = Instant::now();
-            let read = match &mut self.bare {
-                Some(connection) => read_bare(connection).await?,
-                None => self.read().await?,
-            };
-            times.push(from.elapsed().as_secs_f64() * 1000.0);
-            if read < self.count {
-                return Err(Error::Setup(format!("of {} locks {read} were listed", self.count)));
+    fn slice(&mut self, length: Duration) -> BoxFuture<'_, Result<Slice>> {
+        Box::pin(async move {
+            let (began, mut times) = (Instant::now(), Vec::new());
+            while times.is_empty() || began.elapsed() < length {
+                let from = Instant::now();
+                let read = match &mut self.bare {
+                    Some(connection) => read_bare(connection).await?,
+                    None => self.read().await?,
+                };
+                times.push(from.elapsed().as_secs_f64() * 1000.0);
+                if read < self.count {
+                    return Err(Error::Setup(format!(
+                        "of {} locks {read} were listed",
+                        self.count
+                    )));
+                }
             }
-        }
-        #[allow(clippy::cast_precision_loss, reason = "a slice has few of them")]
-        let count = times.len() as f64;
-        let (seconds, times_ms) = (began.elapsed().as_secs_f64(), BTreeMap::from([(ALL, times)]));
-        Ok(Slice { count, seconds, used: BTreeMap::new(), times_ms })
+            #[allow(clippy::cast_precision_loss, reason = "a slice has few of them")]
+            let count = times.len() as f64;
+            let (seconds, times_ms) =
+                (began.elapsed().as_secs_f64(), BTreeMap::from([(ALL, times)]));
+            Ok(Slice { count, seconds, used: BTreeMap::new(), times_ms })
+        })
     }
 }

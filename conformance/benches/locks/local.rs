@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use async_trait::async_trait;
+use distlock::BoxFuture;
 use loadtest_measure::error::Result;
 use tokio::task::coop::consume_budget;
 use tokio::time::timeout;
@@ -73,23 +73,24 @@ impl MutexMap {
     }
 }
 
-#[async_trait]
 impl Cell for MutexMap {
-    async fn slice(&mut self, length: Duration) -> Result<Slice> {
-        let processes = [("us of client", std::process::id())];
-        together(self.keys.len(), length, &processes, |task, over| {
-            let (mutexes, key) = (self.mutexes.clone(), Arc::clone(&self.keys[task]));
-            let wait = self.wait;
-            async move {
-                let mut count = 0;
-                while !over.is_over() {
-                    mutexes.pass(&key, wait).await?;
-                    count += 1;
-                    consume_budget().await;
+    fn slice(&mut self, length: Duration) -> BoxFuture<'_, Result<Slice>> {
+        Box::pin(async move {
+            let processes = [("us of client", std::process::id())];
+            together(self.keys.len(), length, &processes, |task, over| {
+                let (mutexes, key) = (self.mutexes.clone(), Arc::clone(&self.keys[task]));
+                let wait = self.wait;
+                async move {
+                    let mut count = 0;
+                    while !over.is_over() {
+                        mutexes.pass(&key, wait).await?;
+                        count += 1;
+                        consume_budget().await;
+                    }
+                    Ok(count)
                 }
-                Ok(count)
-            }
+            })
+            .await
         })
-        .await
     }
 }

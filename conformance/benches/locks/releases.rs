@@ -5,8 +5,8 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use async_trait::async_trait;
 use conformance::Servers;
+use distlock::BoxFuture;
 use loadtest_measure::error::{Error, Result};
 use loadtest_measure::processes::{NamedProcess, ProcessTimes};
 use tokio::task::block_in_place;
@@ -83,9 +83,8 @@ impl ReleasePackets {
     }
 }
 
-#[async_trait]
 impl Cell for ReleasePackets {
-    async fn slice(&mut self, length: Duration) -> Result<Slice> {
-        block_in_place(|| self.work(length))
+    fn slice(&mut self, length: Duration) -> BoxFuture<'_, Result<Slice>> {
+        Box::pin(async move { block_in_place(|| self.work(length)) })
     }
 }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use async_trait::async_trait;
 use conformance::{Addresses, Home, Servers, home, warm_up};
+use distlock::BoxFuture;
 use distlock::{LockError, LockKind, LockName, LockOptions, Locks, locker};
 use loadtest_measure::error::Result;
 use loadtest_measure::processes::NamedProcess;
@@ -94,23 +94,24 @@ impl UncontendedLocks {
     }
 }
 
-#[async_trait]
 impl Cell for UncontendedLocks {
-    async fn slice(&mut self, length: Duration) -> Result<Slice> {
-        let Self { locks, names, options, processes } = self;
-        together(names.len(), length, processes, |task, over| {
-            let (locks, name, options) = (locks.clone(), names[task].clone(), *options);
-            async move {
-                let mut count = 0;
-                while !over.is_over() {
-                    let guard = locks.lock(&name, &options).await.map_err(broken("a lock"))?;
-                    guard.release().await.map_err(broken("a lock"))?;
-                    count += 1;
-                    consume_budget().await;
+    fn slice(&mut self, length: Duration) -> BoxFuture<'_, Result<Slice>> {
+        Box::pin(async move {
+            let Self { locks, names, options, processes } = self;
+            together(names.len(), length, processes, |task, over| {
+                let (locks, name, options) = (locks.clone(), names[task].clone(), *options);
+                async move {
+                    let mut count = 0;
+                    while !over.is_over() {
+                        let guard = locks.lock(&name, &options).await.map_err(broken("a lock"))?;
+                        guard.release().await.map_err(broken("a lock"))?;
+                        count += 1;
+                        consume_budget().await;
+                    }
+                    Ok(count)
                 }
-                Ok(count)
-            }
+            })
+            .await
         })
-        .await
     }
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use async_trait::async_trait;
 use conformance::Servers;
+use distlock::BoxFuture;
 use loadtest_measure::error::{Error, Result};
 use redis::{Client, Connection, Script};
 use tokio::task::block_in_place;
@@ -47,20 +47,21 @@ impl Trip {
     }
 }
 
-#[async_trait]
 impl Cell for Trip {
-    async fn slice(&mut self, length: Duration) -> Result<Slice> {
-        let began = Instant::now();
-        let mut times = Vec::new();
-        block_in_place(|| {
-            while began.elapsed() < length {
-                times.push(self.go()?.as_secs_f64() * 1000.0);
-            }
-            Ok(())
-        })?;
-        #[allow(clippy::cast_precision_loss)]
-        let count = times.len() as f64;
-        let (seconds, used) = (began.elapsed().as_secs_f64(), BTreeMap::new());
-        Ok(Slice { count, seconds, used, times_ms: BTreeMap::from([(HAND_OFF, times)]) })
+    fn slice(&mut self, length: Duration) -> BoxFuture<'_, Result<Slice>> {
+        Box::pin(async move {
+            let began = Instant::now();
+            let mut times = Vec::new();
+            block_in_place(|| {
+                while began.elapsed() < length {
+                    times.push(self.go()?.as_secs_f64() * 1000.0);
+                }
+                Ok(())
+            })?;
+            #[allow(clippy::cast_precision_loss)]
+            let count = times.len() as f64;
+            let (seconds, used) = (began.elapsed().as_secs_f64(), BTreeMap::new());
+            Ok(Slice { count, seconds, used, times_ms: BTreeMap::from([(HAND_OFF, times)]) })
+        })
     }
 }

@@ -10,7 +10,7 @@ use std::future::poll_fn;
 use std::task::Poll;
 use std::time::Duration;
 
-use async_trait::async_trait;
+use distlock::BoxFuture;
 use distlock::mysql::MySqlTokens;
 use distlock::{
     Fencing, Guard, LockError, LockKind, LockName, LockOptions, Locks, Token, TokenIssuer,
@@ -198,13 +198,14 @@ struct CountingIssuer {
     made: AtomicU32,
 }
 
-#[async_trait]
 impl TokenIssuer for CountingIssuer {
-    async fn next(&self, name: &LockName) -> Result<Token, LockError> {
-        self.begun.fetch_add(1, Ordering::SeqCst);
-        let token = self.issuer.next(name).await;
-        self.made.fetch_add(1, Ordering::SeqCst);
-        token
+    fn next<'a>(&'a self, name: &'a LockName) -> BoxFuture<'a, Result<Token, LockError>> {
+        Box::pin(async move {
+            self.begun.fetch_add(1, Ordering::SeqCst);
+            let token = self.issuer.next(name).await;
+            self.made.fetch_add(1, Ordering::SeqCst);
+            token
+        })
     }
 }
 

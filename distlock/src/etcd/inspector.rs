@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use futures_util::future::try_join_all;
 
 use super::client::{EtcdClient, EtcdError, deadline};
@@ -143,57 +143,65 @@ fn holder(id: String, kv: &KeyValue) -> LockHolder {
     }
 }
 
-#[async_trait]
 impl LockInspector for EtcdInspector {
-    async fn inspect(&self, name: &LockName) -> Result<LockSnapshot, LockError> {
-        self.read(name).await
+    fn inspect<'a>(&'a self, name: &'a LockName) -> BoxFuture<'a, Result<LockSnapshot, LockError>> {
+        Box::pin(async move { self.read(name).await })
     }
 
     /// The server has no pages of names: each page reads the keys of all locks.
-    async fn list(
-        &self,
-        prefix: &str,
+    fn list<'a>(
+        &'a self,
+        prefix: &'a str,
         cursor: Option<ListCursor>,
         limit: usize,
-    ) -> Result<LockPage, LockError> {
-        let after = match cursor {
-            Some(ListCursor(CursorPosition::After(name))) => name,
-            _ => Vec::new(),
-        };
-        let names = self.names(prefix).await?;
-        let mut names: Vec<_> = names.into_iter().filter(|name| *name > after).collect();
-        let is_more = names.len() > limit;
-        names.truncate(limit);
-        let mut locks = try_join_all(names.iter().map(async |bytes| {
-            let text = std::str::from_utf8(bytes).ok();
-            if let Some(name) = text.and_then(|text| LockName::new(text).ok()) {
-                return self.read(&name).await;
-            }
-            let text = bytes.escape_ascii().to_string();
-            Ok(snapshot(text, LockState::Damaged(NO_LOCK_NAME.to_owned())))
-        }))
-        .await?;
-        locks.retain(|lock| lock.state != LockState::Free);
-        let next = names.pop().filter(|_| is_more);
-        let next = next.map(|name| ListCursor(CursorPosition::After(name)));
-        Ok(LockPage { locks, next })
+    ) -> BoxFuture<'a, Result<LockPage, LockError>> {
+        Box::pin(async move {
+            let after = match cursor {
+                Some(ListCursor(CursorPosition::After(name))) => name,
+                _ => Vec::new(),
+            };
+            let names = self.names(prefix).await?;
+            let mut names: Vec<_> = names.into_iter().filter(|name| *name > after).collect();
+            let is_more = names.len() > limit;
+            names.truncate(limit);
+            let mut locks = try_join_all(names.iter().map(async |bytes| {
+                let text = std::str::from_utf8(bytes).ok();
+                if let Some(name) = text.and_then(|text| LockName::new(text).ok()) {
+                    return self.read(&name).await;
+                }
+                let text = bytes.escape_ascii().to_string();
+                Ok(snapshot(text, LockState::Damaged(NO_LOCK_NAME.to_owned())))
+            }))
+            .await?;
+            locks.retain(|lock| lock.state != LockState::Free);
+            let next = names.pop().filter(|_| is_more);
+            let next = next.map(|name| ListCursor(CursorPosition::After(name)));
+            Ok(LockPage { locks, next })
+        })
     }
 
     /// Deletes the key, whose watcher is the next contender. Its lease may have other keys.
-    async fn force_release(&self, name: &LockName, id: &str) -> Result<bool, LockError> {
-        let lock = self.read(name).await?;
-        let Some(held) = lock.state.holders().iter().find(|holder| holder.id == id) else {
-            return Ok(false);
-        };
-        let created = held.token.map_or(0, |token| token.0.cast_signed());
-        let key = format!("{}{id}", prefix(name));
-        let delete = Operation::DeleteRange(DeleteRangeRequest { key: key.clone().into_bytes() });
-        let txn = TxnRequest {
-            compare: vec![Compare::created_at(&key, created)],
-            success: vec![delete.op()],
-            failure: vec![],
-        };
-        let ask = |connection| rpc::txn(connection, txn.clone());
-        Ok(self.client.call(deadline(), ask).await?.succeeded)
+    fn force_release<'a>(
+        &'a self,
+        name: &'a LockName,
+        id: &'a str,
+    ) -> BoxFuture<'a, Result<bool, LockError>> {
+        Box::pin(async move {
+            let lock = self.read(name).await?;
+            let Some(held) = lock.state.holders().iter().find(|holder| holder.id == id) else {
+                return Ok(false);
+            };
+            let created = held.token.map_or(0, |token| token.0.cast_signed());
+            let key = format!("{}{id}", prefix(name));
+            let delete =
+                Operation::DeleteRange(DeleteRangeRequest { key: key.clone().into_bytes() });
+            let txn = TxnRequest {
+                compare: vec![Compare::created_at(&key, created)],
+                success: vec![delete.op()],
+                failure: vec![],
+            };
+            let ask = |connection| rpc::txn(connection, txn.clone());
+            Ok(self.client.call(deadline(), ask).await?.succeeded)
+        })
     }
 }

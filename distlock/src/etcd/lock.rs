@@ -26,7 +26,7 @@
 use std::mem::replace;
 use std::sync::Arc;
 
-use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use uuid::Uuid;
 
 use crate::etcd::EtcdServer;
@@ -54,7 +54,6 @@ impl EtcdLock {
     }
 }
 
-#[async_trait]
 impl Locker for EtcdLock {
     fn name(&self) -> &'static str {
         LockKind::Etcd.as_str()
@@ -65,11 +64,14 @@ impl Locker for EtcdLock {
     }
 
     /// Whether a majority confirms a read.
-    async fn check_servers(&self) -> Result<(), LockError> {
-        let read = RangeRequest { key: b"/".into(), keys_only: true, ..RangeRequest::default() };
-        let ask = |connection| rpc::range(connection, read.clone());
-        self.server.client.call(deadline(), ask).await?;
-        Ok(())
+    fn check_servers(&self) -> BoxFuture<'_, Result<(), LockError>> {
+        Box::pin(async move {
+            let read =
+                RangeRequest { key: b"/".into(), keys_only: true, ..RangeRequest::default() };
+            let ask = |connection| rpc::range(connection, read.clone());
+            self.server.client.call(deadline(), ask).await?;
+            Ok(())
+        })
     }
 
     fn inspector(&self) -> Option<Arc<dyn LockInspector>> {
@@ -88,35 +90,36 @@ struct EtcdAcquisition {
     contender: Option<EtcdContender>,
 }
 
-#[async_trait]
 impl Acquisition for EtcdAcquisition {
-    async fn attempt(&mut self) -> Result<Option<Box<dyn Hold>>, LockError> {
-        let until = deadline();
-        for _ in 0..MAX_KEY_ATTEMPTS {
-            let contender = match &mut self.contender {
-                Some(contender) => contender,
-                none => {
-                    // A lease is never used again, and its id is in the name of the key.
-                    self.request.id = Uuid::new_v4();
-                    let EtcdServer { client, lease_ttl } = &self.server;
-                    none.insert(EtcdContender::new(client, &self.request, *lease_ttl))
+    fn attempt(&mut self) -> BoxFuture<'_, Result<Option<Box<dyn Hold>>, LockError>> {
+        Box::pin(async move {
+            let until = deadline();
+            for _ in 0..MAX_KEY_ATTEMPTS {
+                let contender = match &mut self.contender {
+                    Some(contender) => contender,
+                    none => {
+                        // A lease is never used again, and its id is in the name of the key.
+                        self.request.id = Uuid::new_v4();
+                        let EtcdServer { client, lease_ttl } = &self.server;
+                        none.insert(EtcdContender::new(client, &self.request, *lease_ttl))
+                    }
+                };
+                let was_behind = contender.is_behind();
+                match contender.place(&self.request.owner, until).await {
+                    Ok(ContenderPlace::First) => return Ok(self.hold()),
+                    Ok(ContenderPlace::Behind) => return Ok(None),
+                    // It is behind another key, as far as is known, and keeps its place.
+                    Err(EtcdError::Unanswered(_)) if was_behind => return Ok(None),
+                    Ok(ContenderPlace::Absent) => {
+                        contender.leave(until).await?;
+                        self.contender = None;
+                    }
+                    Err(EtcdError::LeaseNotFound) => self.contender = None,
+                    Err(failure) => return Err(failure.into()),
                 }
-            };
-            let was_behind = contender.is_behind();
-            match contender.place(&self.request.owner, until).await {
-                Ok(ContenderPlace::First) => return Ok(self.hold()),
-                Ok(ContenderPlace::Behind) => return Ok(None),
-                // It is behind another key, as far as is known, and keeps its place.
-                Err(EtcdError::Unanswered(_)) if was_behind => return Ok(None),
-                Ok(ContenderPlace::Absent) => {
-                    contender.leave(until).await?;
-                    self.contender = None;
-                }
-                Err(EtcdError::LeaseNotFound) => self.contender = None,
-                Err(failure) => return Err(failure.into()),
             }
-        }
-        Err(LockError::Backend("another program removes the keys of this lock".into()))
+            Err(LockError::Backend("another program removes the keys of this lock".into()))
+        })
     }
 
     fn wake_strategy(&mut self) -> WakeStrategy<'_> {
@@ -128,17 +131,19 @@ impl Acquisition for EtcdAcquisition {
         }
     }
 
-    async fn has_no_expiry(&mut self) -> bool {
-        self.contender.as_ref().is_some_and(EtcdContender::has_no_expiry)
+    fn has_no_expiry(&mut self) -> BoxFuture<'_, bool> {
+        Box::pin(async move { self.contender.as_ref().is_some_and(EtcdContender::has_no_expiry) })
     }
 
     fn is_queued(&self) -> bool {
         self.contender.is_some()
     }
 
-    async fn abandon(&mut self) -> Result<(), LockError> {
-        let Some(contender) = self.contender.take() else { return Ok(()) };
-        Ok(contender.leave(deadline()).await?)
+    fn abandon(&mut self) -> BoxFuture<'_, Result<(), LockError>> {
+        Box::pin(async move {
+            let Some(contender) = self.contender.take() else { return Ok(()) };
+            Ok(contender.leave(deadline()).await?)
+        })
     }
 }
 
@@ -156,7 +161,7 @@ impl EtcdAcquisition {
             created,
             request,
             was_asked: false,
-        }))
+        }) as Box<dyn Hold>)
     }
 }
 
@@ -173,7 +178,6 @@ struct EtcdHold {
     was_asked: bool,
 }
 
-#[async_trait]
 impl Hold for EtcdHold {
     fn validity(&self) -> Validity {
         self.validity
@@ -189,34 +193,36 @@ impl Hold for EtcdHold {
     }
 
     /// Deletes the key, which wakes the next contender, and then ends the lease.
-    async fn release(&mut self) -> Result<Release, LockError> {
-        let until = deadline();
-        let delete = DeleteRangeRequest { key: self.key.as_bytes().into() };
-        let others = RangeRequest {
-            key: self.prefix.as_bytes().into(),
-            range_end: range_end(&self.prefix),
-            keys_only: true,
-            ..RangeRequest::default()
-        };
-        let txn = TxnRequest {
-            compare: vec![Compare::created_at(&self.key, self.created)],
-            success: vec![Operation::DeleteRange(delete).op()],
-            failure: vec![Operation::Range(others).op()],
-        };
-        let mut was_asked_before = false;
-        let ask = |connection| {
-            was_asked_before = replace(&mut self.was_asked, true);
-            rpc::txn(connection, txn.clone())
-        };
-        let answer = self.client.call(until, ask).await?;
-        // It ends by itself if this fails.
-        let _revoked = self.client.revoke(lease_id(self.request.id), until).await;
-        // An earlier request may have deleted it, and its answer was lost.
-        if answer.succeeded || was_asked_before {
-            return Ok(Release::Released);
-        }
-        let others = range_of(&answer, 0).kvs;
-        let is_held = others.iter().any(|kv| child(&self.prefix, &kv.key).is_some());
-        Ok(if is_held { Release::HeldByOther } else { Release::Gone })
+    fn release(&mut self) -> BoxFuture<'_, Result<Release, LockError>> {
+        Box::pin(async move {
+            let until = deadline();
+            let delete = DeleteRangeRequest { key: self.key.as_bytes().into() };
+            let others = RangeRequest {
+                key: self.prefix.as_bytes().into(),
+                range_end: range_end(&self.prefix),
+                keys_only: true,
+                ..RangeRequest::default()
+            };
+            let txn = TxnRequest {
+                compare: vec![Compare::created_at(&self.key, self.created)],
+                success: vec![Operation::DeleteRange(delete).op()],
+                failure: vec![Operation::Range(others).op()],
+            };
+            let mut was_asked_before = false;
+            let ask = |connection| {
+                was_asked_before = replace(&mut self.was_asked, true);
+                rpc::txn(connection, txn.clone())
+            };
+            let answer = self.client.call(until, ask).await?;
+            // It ends by itself if this fails.
+            let _revoked = self.client.revoke(lease_id(self.request.id), until).await;
+            // An earlier request may have deleted it, and its answer was lost.
+            if answer.succeeded || was_asked_before {
+                return Ok(Release::Released);
+            }
+            let others = range_of(&answer, 0).kvs;
+            let is_held = others.iter().any(|kv| child(&self.prefix, &kv.key).is_some());
+            Ok(if is_held { Release::HeldByOther } else { Release::Gone })
+        })
     }
 }

@@ -1,6 +1,6 @@
 //! The heartbeat: keep-alives of many leases, then one read of their keys, on one member.
 
-use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use tokio::time::Instant;
 use tonic::Status;
 
@@ -15,13 +15,14 @@ use crate::{Renewal, Renewer, Request, Validity};
 const MAX_HOLDS: usize = 100;
 
 /// The ids of the requests are those of the leases ([`lease_id`]).
-#[async_trait]
 impl Renewer for EtcdClient {
-    async fn renew(&self, holds: &[Request]) -> Vec<Renewal> {
-        let shortest = holds.iter().map(|hold| hold.lease).min().unwrap_or(RESPONSE_TIMEOUT);
-        let until = Instant::now() + RESPONSE_TIMEOUT.min(shortest / KEEP_ALIVES_PER_TTL);
-        let renewed = self.call(until, |connection| keep_all_alive(connection, holds)).await;
-        renewed.unwrap_or_else(|_| vec![Renewal::Unknown; holds.len()])
+    fn renew<'a>(&'a self, holds: &'a [Request]) -> BoxFuture<'a, Vec<Renewal>> {
+        Box::pin(async move {
+            let shortest = holds.iter().map(|hold| hold.lease).min().unwrap_or(RESPONSE_TIMEOUT);
+            let until = Instant::now() + RESPONSE_TIMEOUT.min(shortest / KEEP_ALIVES_PER_TTL);
+            let renewed = self.call(until, |connection| keep_all_alive(connection, holds)).await;
+            renewed.unwrap_or_else(|_| vec![Renewal::Unknown; holds.len()])
+        })
     }
 
     fn batch(&self) -> usize {

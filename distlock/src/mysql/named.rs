@@ -24,7 +24,7 @@
 
 use std::sync::Arc;
 
-use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use sqlx::Row;
 use tokio::time::{Instant, timeout};
 
@@ -155,7 +155,7 @@ impl NamedAcquisition {
             validity: Validity::of_lease(sent, self.request.lease),
             request: self.request.clone(),
             is_over: false,
-        }))
+        }) as Box<dyn Hold>)
     }
 
     /// Restores the session.
@@ -234,29 +234,30 @@ fn is_granted(answer: Option<i64>) -> Result<bool, StatementError> {
     }
 }
 
-#[async_trait]
 impl Acquisition for NamedAcquisition {
-    async fn attempt(&mut self) -> Result<Option<Box<dyn Hold>>, LockError> {
-        let mut retries = Retries::new(self.server.pool());
-        loop {
-            let outcome = match self.is_refused().await {
-                Ok(true) => {
-                    let need = "a single server: each Galera node grants the lock";
-                    return Err(LockError::Unsupported(need));
-                }
-                Ok(false) => self.look().await,
-                Err(failure) => Err(failure),
-            };
-            match outcome {
-                Ok(hold) => return Ok(hold),
-                Err(failure) => {
-                    if matches!(failure, StatementError::Broken(_)) {
-                        self.pinned = None;
+    fn attempt(&mut self) -> BoxFuture<'_, Result<Option<Box<dyn Hold>>, LockError>> {
+        Box::pin(async move {
+            let mut retries = Retries::new(self.server.pool());
+            loop {
+                let outcome = match self.is_refused().await {
+                    Ok(true) => {
+                        let need = "a single server: each Galera node grants the lock";
+                        return Err(LockError::Unsupported(need));
                     }
-                    retries.after(failure).await?;
+                    Ok(false) => self.look().await,
+                    Err(failure) => Err(failure),
+                };
+                match outcome {
+                    Ok(hold) => return Ok(hold),
+                    Err(failure) => {
+                        if matches!(failure, StatementError::Broken(_)) {
+                            self.pinned = None;
+                        }
+                        retries.after(failure).await?;
+                    }
                 }
             }
-        }
+        })
     }
 
     fn wake_strategy(&mut self) -> WakeStrategy<'_> {
@@ -267,12 +268,14 @@ impl Acquisition for NamedAcquisition {
         self.pinned.is_some()
     }
 
-    async fn abandon(&mut self) -> Result<(), LockError> {
-        let undo = format!("DO RELEASE_ALL_LOCKS(); {}", self.undo());
-        match self.pinned.take() {
-            Some(pinned) => pinned.abandon(&undo).await,
-            None => Ok(()),
-        }
+    fn abandon(&mut self) -> BoxFuture<'_, Result<(), LockError>> {
+        Box::pin(async move {
+            let undo = format!("DO RELEASE_ALL_LOCKS(); {}", self.undo());
+            match self.pinned.take() {
+                Some(pinned) => pinned.abandon(&undo).await,
+                None => Ok(()),
+            }
+        })
     }
 }
 
@@ -307,7 +310,6 @@ impl NamedHold {
     }
 }
 
-#[async_trait]
 impl Hold for NamedHold {
     fn validity(&self) -> Validity {
         self.validity
@@ -319,18 +321,20 @@ impl Hold for NamedHold {
     }
 
     /// Without an answer the connection is closed and killed, which frees the lock as well.
-    async fn release(&mut self) -> Result<Release, LockError> {
-        if let Some(release) = self.release_on_it().await {
-            return Ok(release);
-        }
-        match &self.session.identity {
-            Some(identity) if !self.is_over => {
-                let release = self.server.kill(identity).await?;
-                self.is_over = true;
-                Ok(release)
+    fn release(&mut self) -> BoxFuture<'_, Result<Release, LockError>> {
+        Box::pin(async move {
+            if let Some(release) = self.release_on_it().await {
+                return Ok(release);
             }
-            _ => Ok(Release::Gone),
-        }
+            match &self.session.identity {
+                Some(identity) if !self.is_over => {
+                    let release = self.server.kill(identity).await?;
+                    self.is_over = true;
+                    Ok(release)
+                }
+                _ => Ok(Release::Gone),
+            }
+        })
     }
 }
 

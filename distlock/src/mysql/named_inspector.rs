@@ -1,6 +1,6 @@
 //! The inspector of `mysql-named`: asks which connection has the lock, and which ones wait for it.
 
-use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use sqlx::Row;
 
 use super::MySqlServer;
@@ -52,27 +52,34 @@ impl NamedInspector {
     }
 }
 
-#[async_trait]
 impl LockInspector for NamedInspector {
-    async fn inspect(&self, name: &LockName) -> Result<LockSnapshot, LockError> {
-        Ok(self.read(name).await?)
+    fn inspect<'a>(&'a self, name: &'a LockName) -> BoxFuture<'a, Result<LockSnapshot, LockError>> {
+        Box::pin(async move { Ok(self.read(name).await?) })
     }
 
-    async fn list(
-        &self,
-        _prefix: &str,
+    fn list<'a>(
+        &'a self,
+        _prefix: &'a str,
         _cursor: Option<ListCursor>,
         _limit: usize,
-    ) -> Result<LockPage, LockError> {
-        Err(LockError::Unsupported("a name: its server stores hashes of names, and no list"))
+    ) -> BoxFuture<'a, Result<LockPage, LockError>> {
+        Box::pin(async move {
+            Err(LockError::Unsupported("a name: its server stores hashes of names, and no list"))
+        })
     }
 
-    async fn force_release(&self, name: &LockName, id: &str) -> Result<bool, LockError> {
-        let server = self.server.read_identity().await?;
-        let holds = self.read(name).await?.state.holders().iter().any(|holder| holder.id == id);
-        match id.parse() {
-            Ok(id) if holds => self.server.kill_holder(id, server).await,
-            _ => Ok(false),
-        }
+    fn force_release<'a>(
+        &'a self,
+        name: &'a LockName,
+        id: &'a str,
+    ) -> BoxFuture<'a, Result<bool, LockError>> {
+        Box::pin(async move {
+            let server = self.server.read_identity().await?;
+            let holds = self.read(name).await?.state.holders().iter().any(|holder| holder.id == id);
+            match id.parse() {
+                Ok(id) if holds => self.server.kill_holder(id, server).await,
+                _ => Ok(false),
+            }
+        })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use sqlx::Row;
 use sqlx::mysql::MySqlRow;
 use tokio::sync::Mutex;
@@ -35,20 +35,21 @@ pub(crate) struct HeldSession {
     pub(crate) ending: CancellationToken,
 }
 
-#[async_trait]
 impl Renewer for HeldSession {
-    async fn renew(&self, holds: &[Request]) -> Vec<Renewal> {
-        let Some(request) = holds.first() else { return Vec::new() };
-        let mut slot = self.pinned.lock().await;
-        let renewal = match slot.as_mut() {
-            Some(pinned) => self.beat(pinned, request.lease).await,
-            None => Renewal::Lost,
-        };
-        if renewal == Renewal::Lost {
-            // What is in doubt is closed by this.
-            *slot = None;
-        }
-        vec![renewal]
+    fn renew<'a>(&'a self, holds: &'a [Request]) -> BoxFuture<'a, Vec<Renewal>> {
+        Box::pin(async move {
+            let Some(request) = holds.first() else { return Vec::new() };
+            let mut slot = self.pinned.lock().await;
+            let renewal = match slot.as_mut() {
+                Some(pinned) => self.beat(pinned, request.lease).await,
+                None => Renewal::Lost,
+            };
+            if renewal == Renewal::Lost {
+                // What is in doubt is closed by this.
+                *slot = None;
+            }
+            vec![renewal]
+        })
     }
 
     fn batch(&self) -> usize {

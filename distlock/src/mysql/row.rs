@@ -30,7 +30,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use sqlx::Row;
 use sqlx::mysql::MySqlRow;
 use tokio::time::{Instant, sleep};
@@ -278,36 +278,37 @@ fn learn(
     Ok((Some(row.try_get(1)?), matches!(row.try_get(3), Ok(1_i64))))
 }
 
-#[async_trait]
 impl Acquisition for RowAcquisition {
-    async fn attempt(&mut self) -> Result<Option<Box<dyn Hold>>, LockError> {
-        let mut retries = Retries::new(self.server.pool());
-        let mut made = 0;
-        loop {
-            let outcome = match self.look().await {
-                Ok(RowState::Locked) => return Ok(Some(self.hold())),
-                Ok(RowState::Busy) => return Ok(None),
-                Ok(RowState::Missing) if self.variant.inserts_inside => {
-                    self.insert().await?;
-                    return Ok(Some(self.hold()));
+    fn attempt(&mut self) -> BoxFuture<'_, Result<Option<Box<dyn Hold>>, LockError>> {
+        Box::pin(async move {
+            let mut retries = Retries::new(self.server.pool());
+            let mut made = 0;
+            loop {
+                let outcome = match self.look().await {
+                    Ok(RowState::Locked) => return Ok(Some(self.hold())),
+                    Ok(RowState::Busy) => return Ok(None),
+                    Ok(RowState::Missing) if self.variant.inserts_inside => {
+                        self.insert().await?;
+                        return Ok(Some(self.hold()));
+                    }
+                    Ok(RowState::Missing) if made < MAX_INSERTS => {
+                        made += 1;
+                        self.make().await
+                    }
+                    Ok(RowState::Missing) => {
+                        let text = "the row of the lock does not stay".into();
+                        Err(StatementError::Answer { number: 0, text })
+                    }
+                    Err(failure) => Err(failure),
+                };
+                if let Err(failure) = outcome {
+                    if matches!(failure, StatementError::Broken(_)) {
+                        self.pinned = None;
+                    }
+                    retries.after(failure).await?;
                 }
-                Ok(RowState::Missing) if made < MAX_INSERTS => {
-                    made += 1;
-                    self.make().await
-                }
-                Ok(RowState::Missing) => {
-                    let text = "the row of the lock does not stay".into();
-                    Err(StatementError::Answer { number: 0, text })
-                }
-                Err(failure) => Err(failure),
-            };
-            if let Err(failure) = outcome {
-                if matches!(failure, StatementError::Broken(_)) {
-                    self.pinned = None;
-                }
-                retries.after(failure).await?;
             }
-        }
+        })
     }
 
     fn wake_strategy(&mut self) -> WakeStrategy<'_> {
@@ -318,12 +319,14 @@ impl Acquisition for RowAcquisition {
         self.pinned.is_some()
     }
 
-    async fn abandon(&mut self) -> Result<(), LockError> {
-        let undo = self.undo();
-        match self.pinned.take() {
-            Some(pinned) => pinned.abandon(&undo).await,
-            None => Ok(()),
-        }
+    fn abandon(&mut self) -> BoxFuture<'_, Result<(), LockError>> {
+        Box::pin(async move {
+            let undo = self.undo();
+            match self.pinned.take() {
+                Some(pinned) => pinned.abandon(&undo).await,
+                None => Ok(()),
+            }
+        })
     }
 }
 
@@ -338,7 +341,6 @@ struct RowHold {
     closed: Option<ConnectionIdentity>,
 }
 
-#[async_trait]
 impl Hold for RowHold {
     /// What is written after the transaction has ended is not written.
     fn validity(&self) -> Validity {
@@ -346,21 +348,23 @@ impl Hold for RowHold {
     }
 
     /// A lent transaction is its borrower's: there is nothing left to free.
-    async fn release(&mut self) -> Result<Release, LockError> {
-        if self.lent {
-            return Ok(Release::Released);
-        }
-        if let Some(pinned) = self.pinned.take() {
-            self.closed = pinned.identity().cloned();
-            if pinned.end(&self.undo).await.is_ok() {
-                self.closed = None;
+    fn release(&mut self) -> BoxFuture<'_, Result<Release, LockError>> {
+        Box::pin(async move {
+            if self.lent {
                 return Ok(Release::Released);
             }
-        }
-        let Some(closed) = &self.closed else { return Ok(Release::Gone) };
-        let release = self.server.kill(closed).await?;
-        self.closed = None;
-        Ok(release)
+            if let Some(pinned) = self.pinned.take() {
+                self.closed = pinned.identity().cloned();
+                if pinned.end(&self.undo).await.is_ok() {
+                    self.closed = None;
+                    return Ok(Release::Released);
+                }
+            }
+            let Some(closed) = &self.closed else { return Ok(Release::Gone) };
+            let release = self.server.kill(closed).await?;
+            self.closed = None;
+            Ok(release)
+        })
     }
 
     fn take_transaction(&mut self) -> Option<LockTransaction> {

@@ -12,7 +12,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use sqlx::Row;
 use sqlx::mysql::MySqlRow;
 use tokio::time::{Instant, sleep_until};
@@ -232,78 +232,90 @@ fn lock_data(name: &LockName) -> String {
     format!("0x{}", hex.trim_start_matches('X').trim_matches('\''))
 }
 
-#[async_trait]
 impl LockInspector for RowInspector {
-    async fn inspect(&self, name: &LockName) -> Result<LockSnapshot, LockError> {
-        let mut session = MySqlSession::open(self.server.pool()).await?;
-        let row = sqlx::query("SELECT 1 FROM lock_rows WHERE name = ?");
-        let row = session.fetch_all(row.bind(name.as_str().as_bytes())).await;
-        if free_without_table(row)?.is_empty() {
-            // A lock without a row was never taken, or its row was reaped since.
-            let waiters = LockWaiters::Unordered(Vec::new());
-            return Ok(LockSnapshot {
-                waiters,
-                ..Self::snapshot(name.to_string(), LockState::Free)
-            });
-        }
-        drop(session);
-        let lists = RowLockLists::read(&self.server).await?;
-        let mut session = MySqlSession::open(self.server.pool()).await?;
-        Ok(Self::read(&mut session, &lists, name).await?)
+    fn inspect<'a>(&'a self, name: &'a LockName) -> BoxFuture<'a, Result<LockSnapshot, LockError>> {
+        Box::pin(async move {
+            let mut session = MySqlSession::open(self.server.pool()).await?;
+            let row = sqlx::query("SELECT 1 FROM lock_rows WHERE name = ?");
+            let row = session.fetch_all(row.bind(name.as_str().as_bytes())).await;
+            if free_without_table(row)?.is_empty() {
+                // A lock without a row was never taken, or its row was reaped since.
+                let waiters = LockWaiters::Unordered(Vec::new());
+                return Ok(LockSnapshot {
+                    waiters,
+                    ..Self::snapshot(name.to_string(), LockState::Free)
+                });
+            }
+            drop(session);
+            let lists = RowLockLists::read(&self.server).await?;
+            let mut session = MySqlSession::open(self.server.pool()).await?;
+            Ok(Self::read(&mut session, &lists, name).await?)
+        })
     }
 
-    async fn list(
-        &self,
-        prefix: &str,
+    fn list<'a>(
+        &'a self,
+        prefix: &'a str,
         cursor: Option<ListCursor>,
         limit: usize,
-    ) -> Result<LockPage, LockError> {
-        let (after, lists) = match cursor {
-            Some(ListCursor(CursorPosition::Row(RowPosition { after, lists }))) => {
-                (after, Some(lists))
+    ) -> BoxFuture<'a, Result<LockPage, LockError>> {
+        Box::pin(async move {
+            let (after, lists) = match cursor {
+                Some(ListCursor(CursorPosition::Row(RowPosition { after, lists }))) => {
+                    (after, Some(lists))
+                }
+                _ => (Vec::new(), None),
+            };
+            let mut session = MySqlSession::open(self.server.pool()).await?;
+            let query = sqlx::query(sqlx::AssertSqlSafe(format!("{ROWS_SQL} LIMIT {limit}")));
+            let query = query.bind(after).bind(like_prefix(prefix));
+            let rows = free_without_table(session.fetch_all(query).await)?;
+            drop(session);
+            if rows.is_empty() {
+                return Ok(LockPage { locks: Vec::new(), next: None });
             }
-            _ => (Vec::new(), None),
-        };
-        let mut session = MySqlSession::open(self.server.pool()).await?;
-        let query = sqlx::query(sqlx::AssertSqlSafe(format!("{ROWS_SQL} LIMIT {limit}")));
-        let query = query.bind(after).bind(like_prefix(prefix));
-        let rows = free_without_table(session.fetch_all(query).await)?;
-        drop(session);
-        if rows.is_empty() {
-            return Ok(LockPage { locks: Vec::new(), next: None });
-        }
-        let recent = lists.filter(|lists| lists.read_at.elapsed() < MAX_LIST_AGE);
-        let lists = if let Some(lists) = recent {
-            lists
-        } else {
-            let lists = RowLockLists::read(&self.server).await?;
-            Arc::new(RecentLists { lists, read_at: Instant::now() })
-        };
-        let mut session = MySqlSession::open(self.server.pool()).await?;
-        let mut locks = Vec::new();
-        let mut last = None;
-        for row in &rows {
-            let name: Vec<u8> = row.try_get(0).map_err(StatementError::from)?;
-            locks.push(match lock_name(&name) {
-                Ok(name) => Self::read(&mut session, &lists.lists, &name).await?,
-                Err(shown) => Self::snapshot(shown, LockState::Damaged(NO_LOCK_NAME.to_owned())),
-            });
-            last = Some(name);
-        }
-        locks.retain(|lock| lock.state != LockState::Free);
-        let next = last
-            .filter(|_| rows.len() == limit)
-            .map(|after| ListCursor(CursorPosition::Row(RowPosition { after, lists })));
-        Ok(LockPage { locks, next })
+            let recent = lists.filter(|lists| lists.read_at.elapsed() < MAX_LIST_AGE);
+            let lists = if let Some(lists) = recent {
+                lists
+            } else {
+                let lists = RowLockLists::read(&self.server).await?;
+                Arc::new(RecentLists { lists, read_at: Instant::now() })
+            };
+            let mut session = MySqlSession::open(self.server.pool()).await?;
+            let mut locks = Vec::new();
+            let mut last = None;
+            for row in &rows {
+                let name: Vec<u8> = row.try_get(0).map_err(StatementError::from)?;
+                locks.push(match lock_name(&name) {
+                    Ok(name) => Self::read(&mut session, &lists.lists, &name).await?,
+                    Err(shown) => {
+                        Self::snapshot(shown, LockState::Damaged(NO_LOCK_NAME.to_owned()))
+                    }
+                });
+                last = Some(name);
+            }
+            locks.retain(|lock| lock.state != LockState::Free);
+            let next = last
+                .filter(|_| rows.len() == limit)
+                .map(|after| ListCursor(CursorPosition::Row(RowPosition { after, lists })));
+            Ok(LockPage { locks, next })
+        })
     }
 
-    async fn force_release(&self, name: &LockName, id: &str) -> Result<bool, LockError> {
-        let server = self.server.read_identity().await?;
-        let holds = self.inspect(name).await?.state.holders().iter().any(|holder| holder.id == id);
-        match id.parse() {
-            Ok(id) if holds => self.server.kill_holder(id, server).await,
-            _ => Ok(false),
-        }
+    fn force_release<'a>(
+        &'a self,
+        name: &'a LockName,
+        id: &'a str,
+    ) -> BoxFuture<'a, Result<bool, LockError>> {
+        Box::pin(async move {
+            let server = self.server.read_identity().await?;
+            let holds =
+                self.inspect(name).await?.state.holders().iter().any(|holder| holder.id == id);
+            match id.parse() {
+                Ok(id) if holds => self.server.kill_holder(id, server).await,
+                _ => Ok(false),
+            }
+        })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use sqlx::Row;
 use sqlx::mysql::MySqlRow;
 
@@ -64,62 +64,73 @@ fn holder(row: &MySqlRow, owner: String) -> Result<LockHolder, StatementError> {
     })
 }
 
-#[async_trait]
 impl LockInspector for TableInspector {
-    async fn inspect(&self, name: &LockName) -> Result<LockSnapshot, LockError> {
-        let sql = format!(
-            "SELECT {COLUMNS} FROM lock_holders \
+    fn inspect<'a>(&'a self, name: &'a LockName) -> BoxFuture<'a, Result<LockSnapshot, LockError>> {
+        Box::pin(async move {
+            let sql = format!(
+                "SELECT {COLUMNS} FROM lock_holders \
              WHERE name = ? AND owner IS NOT NULL AND expires_at > UTC_TIMESTAMP(6)"
-        );
-        let mut session = MySqlSession::open(self.server.pool()).await?;
-        let query = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(name.as_str().as_bytes());
-        let rows = free_without_table(session.fetch_all(query).await)?;
-        let state = rows.first().map_or(Ok(LockState::Free), state)?;
-        Ok(Self::snapshot(name.to_string(), state))
+            );
+            let mut session = MySqlSession::open(self.server.pool()).await?;
+            let query = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(name.as_str().as_bytes());
+            let rows = free_without_table(session.fetch_all(query).await)?;
+            let state = rows.first().map_or(Ok(LockState::Free), state)?;
+            Ok(Self::snapshot(name.to_string(), state))
+        })
     }
 
-    async fn list(
-        &self,
-        prefix: &str,
+    fn list<'a>(
+        &'a self,
+        prefix: &'a str,
         cursor: Option<ListCursor>,
         limit: usize,
-    ) -> Result<LockPage, LockError> {
-        let after = match cursor {
-            Some(ListCursor(CursorPosition::After(name))) => name,
-            _ => Vec::new(),
-        };
-        let sql = format!(
-            "SELECT {COLUMNS} FROM lock_holders WHERE name > ? AND name LIKE ? \
+    ) -> BoxFuture<'a, Result<LockPage, LockError>> {
+        Box::pin(async move {
+            let after = match cursor {
+                Some(ListCursor(CursorPosition::After(name))) => name,
+                _ => Vec::new(),
+            };
+            let sql = format!(
+                "SELECT {COLUMNS} FROM lock_holders WHERE name > ? AND name LIKE ? \
              AND owner IS NOT NULL AND expires_at > UTC_TIMESTAMP(6) ORDER BY name LIMIT {limit}"
-        );
-        let mut session = MySqlSession::open(self.server.pool()).await?;
-        let query = sqlx::query(sqlx::AssertSqlSafe(sql));
-        let query = query.bind(after).bind(like_prefix(prefix));
-        let rows = free_without_table(session.fetch_all(query).await)?;
-        let mut locks = Vec::with_capacity(rows.len());
-        let mut last = None;
-        for row in &rows {
-            let name: Vec<u8> = row.try_get("name").map_err(StatementError::from)?;
-            locks.push(match lock_name(&name) {
-                Ok(known) => Self::snapshot(known.to_string(), state(row)?),
-                Err(shown) => Self::snapshot(shown, LockState::Damaged(NO_LOCK_NAME.to_owned())),
-            });
-            last = Some(name);
-        }
-        let next = next_page(last.filter(|_| rows.len() == limit));
-        Ok(LockPage { locks, next })
+            );
+            let mut session = MySqlSession::open(self.server.pool()).await?;
+            let query = sqlx::query(sqlx::AssertSqlSafe(sql));
+            let query = query.bind(after).bind(like_prefix(prefix));
+            let rows = free_without_table(session.fetch_all(query).await)?;
+            let mut locks = Vec::with_capacity(rows.len());
+            let mut last = None;
+            for row in &rows {
+                let name: Vec<u8> = row.try_get("name").map_err(StatementError::from)?;
+                locks.push(match lock_name(&name) {
+                    Ok(known) => Self::snapshot(known.to_string(), state(row)?),
+                    Err(shown) => {
+                        Self::snapshot(shown, LockState::Damaged(NO_LOCK_NAME.to_owned()))
+                    }
+                });
+                last = Some(name);
+            }
+            let next = next_page(last.filter(|_| rows.len() == limit));
+            Ok(LockPage { locks, next })
+        })
     }
 
-    async fn force_release(&self, name: &LockName, id: &str) -> Result<bool, LockError> {
-        let mut retries = Retries::new(self.server.pool());
-        loop {
-            let query = sqlx::query(FORCE_RELEASE_SQL);
-            let query = query.bind(name.as_str().as_bytes()).bind(id.as_bytes());
-            let mut session = MySqlSession::open(self.server.pool()).await?;
-            match session.execute(query).await {
-                Ok(freed) => return Ok(freed.rows_affected() > 0),
-                Err(failure) => retries.after(failure).await?,
+    fn force_release<'a>(
+        &'a self,
+        name: &'a LockName,
+        id: &'a str,
+    ) -> BoxFuture<'a, Result<bool, LockError>> {
+        Box::pin(async move {
+            let mut retries = Retries::new(self.server.pool());
+            loop {
+                let query = sqlx::query(FORCE_RELEASE_SQL);
+                let query = query.bind(name.as_str().as_bytes()).bind(id.as_bytes());
+                let mut session = MySqlSession::open(self.server.pool()).await?;
+                match session.execute(query).await {
+                    Ok(freed) => return Ok(freed.rows_affected() > 0),
+                    Err(failure) => retries.after(failure).await?,
+                }
             }
-        }
+        })
     }
 }

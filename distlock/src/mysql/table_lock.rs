@@ -24,7 +24,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use sqlx::Row;
 use tokio::time::Instant;
 
@@ -216,50 +216,53 @@ impl TableAcquisition {
     }
 }
 
-#[async_trait]
 impl Acquisition for TableAcquisition {
-    async fn attempt(&mut self) -> Result<Option<Box<dyn Hold>>, LockError> {
-        if self.request.owner.as_str().len() > MAX_OWNER_BYTES {
-            let limit = format!("must have at most {MAX_OWNER_BYTES} bytes");
-            return Err(LockError::BadRequest { field: "owner", limit });
-        }
-        let mut retries = Retries::new(self.server.pool());
-        loop {
-            match self.once().await {
-                Ok(Some(grant)) => {
-                    let hold = TableHold {
-                        server: self.server.clone(),
-                        renewer: Arc::clone(&self.renewer),
-                        validity: Validity::of_lease(grant.sent, self.request.lease),
-                        token: grant.token,
-                        request: self.request.clone(),
-                        hold: self.hold.clone(),
-                    };
-                    return Ok(Some(Box::new(hold)));
-                }
-                Ok(None) => return Ok(None),
-                // From the start again: what was sent may have been carried out.
-                Err(failure) => {
-                    self.in_doubt |=
-                        matches!(failure, StatementError::Broken(_) | StatementError::Silent);
-                    retries.after(failure).await.map_err(|failure| self.error(failure))?;
+    fn attempt(&mut self) -> BoxFuture<'_, Result<Option<Box<dyn Hold>>, LockError>> {
+        Box::pin(async move {
+            if self.request.owner.as_str().len() > MAX_OWNER_BYTES {
+                let limit = format!("must have at most {MAX_OWNER_BYTES} bytes");
+                return Err(LockError::BadRequest { field: "owner", limit });
+            }
+            let mut retries = Retries::new(self.server.pool());
+            loop {
+                match self.once().await {
+                    Ok(Some(grant)) => {
+                        let hold = TableHold {
+                            server: self.server.clone(),
+                            renewer: Arc::clone(&self.renewer),
+                            validity: Validity::of_lease(grant.sent, self.request.lease),
+                            token: grant.token,
+                            request: self.request.clone(),
+                            hold: self.hold.clone(),
+                        };
+                        return Ok(Some(Box::new(hold) as Box<dyn Hold>));
+                    }
+                    Ok(None) => return Ok(None),
+                    // From the start again: what was sent may have been carried out.
+                    Err(failure) => {
+                        self.in_doubt |=
+                            matches!(failure, StatementError::Broken(_) | StatementError::Silent);
+                        retries.after(failure).await.map_err(|failure| self.error(failure))?;
+                    }
                 }
             }
-        }
+        })
     }
 
-    async fn abandon(&mut self) -> Result<(), LockError> {
-        let mut retries = Retries::new(self.server.pool());
-        loop {
-            let hold = self.hold.as_bytes();
-            let query = sqlx::query(ABANDON_SQL).bind(hold).bind(hold).bind(hold).bind(hold);
-            let query = query.bind(self.request.name.as_str().as_bytes());
-            let mut session = MySqlSession::open(self.server.pool()).await?;
-            match session.execute(query).await {
-                Ok(_) => return Ok(()),
-                Err(failure) => retries.after(failure).await?,
+    fn abandon(&mut self) -> BoxFuture<'_, Result<(), LockError>> {
+        Box::pin(async move {
+            let mut retries = Retries::new(self.server.pool());
+            loop {
+                let hold = self.hold.as_bytes();
+                let query = sqlx::query(ABANDON_SQL).bind(hold).bind(hold).bind(hold).bind(hold);
+                let query = query.bind(self.request.name.as_str().as_bytes());
+                let mut session = MySqlSession::open(self.server.pool()).await?;
+                match session.execute(query).await {
+                    Ok(_) => return Ok(()),
+                    Err(failure) => retries.after(failure).await?,
+                }
             }
-        }
+        })
     }
 }
 
@@ -293,7 +296,6 @@ impl TableHold {
     }
 }
 
-#[async_trait]
 impl Hold for TableHold {
     fn validity(&self) -> Validity {
         self.validity
@@ -308,13 +310,15 @@ impl Hold for TableHold {
         Some(RenewalTarget { renewer, request: self.request.clone() })
     }
 
-    async fn release(&mut self) -> Result<Release, LockError> {
-        let mut retries = Retries::new(self.server.pool());
-        loop {
-            match self.release_once().await {
-                Ok(release) => return Ok(release),
-                Err(failure) => retries.after(failure).await?,
+    fn release(&mut self) -> BoxFuture<'_, Result<Release, LockError>> {
+        Box::pin(async move {
+            let mut retries = Retries::new(self.server.pool());
+            loop {
+                match self.release_once().await {
+                    Ok(release) => return Ok(release),
+                    Err(failure) => retries.after(failure).await?,
+                }
             }
-        }
+        })
     }
 }

@@ -6,7 +6,7 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use sqlx::{AssertSqlSafe, Row};
 use tokio::time::Instant;
 
@@ -76,37 +76,38 @@ fn is_among(held: &HashMap<Vec<u8>, Vec<u8>>, request: &Request) -> bool {
         .is_some_and(|holds| holds.windows(id.len()).any(|part| part == id.as_bytes()))
 }
 
-#[async_trait]
 impl Renewer for TableRenewer {
-    async fn renew(&self, holds: &[Request]) -> Vec<Renewal> {
-        let mut answers = vec![Renewal::Unknown; holds.len()];
-        let mut leases: HashMap<Duration, Vec<usize>> = HashMap::new();
-        for (at, hold) in holds.iter().enumerate() {
-            leases.entry(hold.lease).or_default().push(at);
-        }
-        for (lease, places) in leases {
-            let group: Vec<_> = places.iter().map(|&at| &holds[at]).collect();
-            let mut retries = Retries::new(self.server.pool());
-            loop {
-                let sent = Instant::now();
-                match self.renew_once(lease, &group).await {
-                    Ok(held) => {
-                        let validity = Renewal::Renewed(Validity::of_lease(sent, lease));
-                        for (at, held) in places.into_iter().zip(held) {
-                            answers[at] = if held { validity } else { Renewal::Lost };
-                        }
-                        break;
-                    }
-                    Err(failure) => {
-                        if let Err(failure) = retries.after(failure).await {
-                            tracing::debug!(?failure, "renewal failed; watchdog retries");
+    fn renew<'a>(&'a self, holds: &'a [Request]) -> BoxFuture<'a, Vec<Renewal>> {
+        Box::pin(async move {
+            let mut answers = vec![Renewal::Unknown; holds.len()];
+            let mut leases: HashMap<Duration, Vec<usize>> = HashMap::new();
+            for (at, hold) in holds.iter().enumerate() {
+                leases.entry(hold.lease).or_default().push(at);
+            }
+            for (lease, places) in leases {
+                let group: Vec<_> = places.iter().map(|&at| &holds[at]).collect();
+                let mut retries = Retries::new(self.server.pool());
+                loop {
+                    let sent = Instant::now();
+                    match self.renew_once(lease, &group).await {
+                        Ok(held) => {
+                            let validity = Renewal::Renewed(Validity::of_lease(sent, lease));
+                            for (at, held) in places.into_iter().zip(held) {
+                                answers[at] = if held { validity } else { Renewal::Lost };
+                            }
                             break;
+                        }
+                        Err(failure) => {
+                            if let Err(failure) = retries.after(failure).await {
+                                tracing::debug!(?failure, "renewal failed; watchdog retries");
+                                break;
+                            }
                         }
                     }
                 }
             }
-        }
-        answers
+            answers
+        })
     }
 
     fn batch(&self) -> usize {

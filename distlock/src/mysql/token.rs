@@ -11,7 +11,7 @@
 //! Source: Kleppmann, "How to do distributed locking"; the counter is the MySQL manual's for
 //! `LAST_INSERT_ID(expr)`. Test: `tests/mysql_tokens.rs`.
 
-use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 
 use super::MySqlServer;
 use super::reaper::ReapedTable;
@@ -57,15 +57,16 @@ impl MySqlTokens {
     }
 }
 
-#[async_trait]
 impl TokenIssuer for MySqlTokens {
-    async fn next(&self, name: &LockName) -> Result<Token, LockError> {
-        let mut retries = Retries::new(self.server.pool());
-        loop {
-            match self.next_once(name).await {
-                Ok(token) => return Ok(token),
-                Err(failure) => retries.after(failure).await?,
+    fn next<'a>(&'a self, name: &'a LockName) -> BoxFuture<'a, Result<Token, LockError>> {
+        Box::pin(async move {
+            let mut retries = Retries::new(self.server.pool());
+            loop {
+                match self.next_once(name).await {
+                    Ok(token) => return Ok(token),
+                    Err(failure) => retries.after(failure).await?,
+                }
             }
-        }
+        })
     }
 }

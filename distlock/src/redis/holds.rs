@@ -18,7 +18,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use redis::{AsyncCommands, RedisResult};
 use tokio::time::Instant;
 
@@ -169,29 +169,30 @@ impl HoldAcquisition {
     }
 }
 
-#[async_trait]
 impl Acquisition for HoldAcquisition {
     /// A connection that was lost costs one repetition, which is safe because it counts once.
-    async fn attempt(&mut self) -> Result<Option<Box<dyn Hold>>, LockError> {
-        self.give_way().await;
-        let patience = if self.place.is_some() { WAITER_TTL } else { Duration::ZERO };
-        let answer = self.call.acquire(patience).await?;
-        self.repeated |= answer.again;
-        match answer.value {
-            ANSWER_HELD => {
-                let validity = Validity::of_lease(answer.sent, self.call.request.lease);
-                let (call, repeated) = (self.call.clone(), self.repeated);
-                Ok(Some(Box::new(SetHold { call, repeated, validity })))
+    fn attempt(&mut self) -> BoxFuture<'_, Result<Option<Box<dyn Hold>>, LockError>> {
+        Box::pin(async move {
+            self.give_way().await;
+            let patience = if self.place.is_some() { WAITER_TTL } else { Duration::ZERO };
+            let answer = self.call.acquire(patience).await?;
+            self.repeated |= answer.again;
+            match answer.value {
+                ANSWER_HELD => {
+                    let validity = Validity::of_lease(answer.sent, self.call.request.lease);
+                    let (call, repeated) = (self.call.clone(), self.repeated);
+                    Ok(Some(Box::new(SetHold { call, repeated, validity }) as Box<dyn Hold>))
+                }
+                ANSWER_GIVEN_UP => Err(LockError::Backend("the request has been given up".into())),
+                ANSWER_OWNER_READS => {
+                    Err(LockError::Unsupported("its reader to stop reading before it writes"))
+                }
+                look => {
+                    self.look = Duration::from_millis(u64::try_from(look).unwrap_or(1));
+                    Ok(None)
+                }
             }
-            ANSWER_GIVEN_UP => Err(LockError::Backend("the request has been given up".into())),
-            ANSWER_OWNER_READS => {
-                Err(LockError::Unsupported("its reader to stop reading before it writes"))
-            }
-            look => {
-                self.look = Duration::from_millis(u64::try_from(look).unwrap_or(1));
-                Ok(None)
-            }
-        }
+        })
     }
 
     fn wake_strategy(&mut self) -> WakeStrategy<'_> {
@@ -213,10 +214,12 @@ impl Acquisition for HoldAcquisition {
         self.place.is_some()
     }
 
-    async fn abandon(&mut self) -> Result<(), LockError> {
-        self.place = None;
-        self.call.release(true).await?;
-        Ok(())
+    fn abandon(&mut self) -> BoxFuture<'_, Result<(), LockError>> {
+        Box::pin(async move {
+            self.place = None;
+            self.call.release(true).await?;
+            Ok(())
+        })
     }
 }
 
@@ -227,7 +230,6 @@ struct SetHold {
     validity: Validity,
 }
 
-#[async_trait]
 impl Hold for SetHold {
     fn validity(&self) -> Validity {
         self.validity
@@ -238,27 +240,29 @@ impl Hold for SetHold {
         Some(RenewalTarget { renewer, request: self.call.request.clone() })
     }
 
-    async fn release(&mut self) -> Result<Release, LockError> {
-        let ScriptCall { scripts, args_of_request, .. } = &self.call;
-        let releasing = || scripts.server.signals().releasing(&args_of_request.channel);
-        let before = args_of_request.is_shared.then(releasing);
-        let answer = self.call.release(false).await?;
-        if !self.repeated {
+    fn release(&mut self) -> BoxFuture<'_, Result<Release, LockError>> {
+        Box::pin(async move {
             let ScriptCall { scripts, args_of_request, .. } = &self.call;
-            if let Some(latch) = args_of_request.keys.last() {
-                delete_latches(&scripts.server, latch).await;
+            let releasing = || scripts.server.signals().releasing(&args_of_request.channel);
+            let before = args_of_request.is_shared.then(releasing);
+            let answer = self.call.release(false).await?;
+            if !self.repeated {
+                let ScriptCall { scripts, args_of_request, .. } = &self.call;
+                if let Some(latch) = args_of_request.keys.last() {
+                    delete_latches(&scripts.server, latch).await;
+                }
             }
-        }
-        let ScriptCall { scripts, args_of_request, .. } = &self.call;
-        if let Ok(told @ 1..) = u64::try_from(answer - 1)
-            && let Some(before) = before
-        {
-            scripts.server.signals().released(&args_of_request.channel, told, before);
-        }
-        Ok(match answer {
-            1.. => Release::Released,
-            0 => Release::HeldByOther,
-            _ => Release::Gone,
+            let ScriptCall { scripts, args_of_request, .. } = &self.call;
+            if let Ok(told @ 1..) = u64::try_from(answer - 1)
+                && let Some(before) = before
+            {
+                scripts.server.signals().released(&args_of_request.channel, told, before);
+            }
+            Ok(match answer {
+                1.. => Release::Released,
+                0 => Release::HeldByOther,
+                _ => Release::Gone,
+            })
         })
     }
 }
@@ -287,10 +291,11 @@ impl HoldsRenewer {
     }
 }
 
-#[async_trait]
 impl Renewer for HoldsRenewer {
-    async fn renew(&self, holds: &[Request]) -> Vec<Renewal> {
-        per_slot(&self.connection, holds, |holds| self.renew_together(holds)).await
+    fn renew<'a>(&'a self, holds: &'a [Request]) -> BoxFuture<'a, Vec<Renewal>> {
+        Box::pin(async move {
+            per_slot(&self.connection, holds, |holds| self.renew_together(holds)).await
+        })
     }
 }
 

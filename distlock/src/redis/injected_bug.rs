@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use futures_util::future::join_all;
 use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
@@ -117,7 +117,6 @@ struct BuggyLocker {
     others: Arc<OtherConnections>,
 }
 
-#[async_trait]
 impl Locker for BuggyLocker {
     fn name(&self) -> &'static str {
         self.sound.name()
@@ -131,17 +130,21 @@ impl Locker for BuggyLocker {
         self.sound.fresh_owner()
     }
 
-    async fn check_servers(&self) -> Result<(), LockError> {
-        match self.bug {
-            InjectedBug::WaitOnAnotherConnection => {
-                Redisson::on(&self.server).check_servers().await
+    fn check_servers(&self) -> BoxFuture<'_, Result<(), LockError>> {
+        Box::pin(async move {
+            match self.bug {
+                InjectedBug::WaitOnAnotherConnection => {
+                    Redisson::on(&self.server).check_servers().await
+                }
+                _ => self.sound.check_servers().await,
             }
-            _ => self.sound.check_servers().await,
-        }
+        })
     }
 
-    async fn flush(&self) {
-        self.sound.flush().await;
+    fn flush(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            self.sound.flush().await;
+        })
     }
 
     fn begin(&self, request: Request) -> Box<dyn Acquisition> {
@@ -162,21 +165,22 @@ struct BuggyAcquisition {
     messages: Option<Subscription>,
 }
 
-#[async_trait]
 impl Acquisition for BuggyAcquisition {
-    async fn attempt(&mut self) -> Result<Option<Box<dyn Hold>>, LockError> {
-        let Some(sound) = self.sound.attempt().await? else { return Ok(None) };
-        if self.bug == InjectedBug::WaitOnAnotherConnection {
-            self.others.confirm(&self.server, &self.request.name).await?;
-        }
-        let Self { bug, server, renewer, request, .. } = self;
-        Ok(Some(Box::new(BuggyHold {
-            bug: *bug,
-            sound,
-            server: server.clone(),
-            renewer: Arc::clone(renewer),
-            request: request.clone(),
-        })))
+    fn attempt(&mut self) -> BoxFuture<'_, Result<Option<Box<dyn Hold>>, LockError>> {
+        Box::pin(async move {
+            let Some(sound) = self.sound.attempt().await? else { return Ok(None) };
+            if self.bug == InjectedBug::WaitOnAnotherConnection {
+                self.others.confirm(&self.server, &self.request.name).await?;
+            }
+            let Self { bug, server, renewer, request, .. } = self;
+            Ok(Some(Box::new(BuggyHold {
+                bug: *bug,
+                sound,
+                server: server.clone(),
+                renewer: Arc::clone(renewer),
+                request: request.clone(),
+            }) as Box<dyn Hold>))
+        })
     }
 
     fn wake_strategy(&mut self) -> WakeStrategy<'_> {
@@ -194,8 +198,8 @@ impl Acquisition for BuggyAcquisition {
         self.sound.is_queued()
     }
 
-    async fn abandon(&mut self) -> Result<(), LockError> {
-        self.sound.abandon().await
+    fn abandon(&mut self) -> BoxFuture<'_, Result<(), LockError>> {
+        Box::pin(async move { self.sound.abandon().await })
     }
 }
 
@@ -240,7 +244,6 @@ struct BuggyHold {
     request: Request,
 }
 
-#[async_trait]
 impl Hold for BuggyHold {
     fn validity(&self) -> Validity {
         self.sound.validity()
@@ -266,19 +269,21 @@ impl Hold for BuggyHold {
         Some(RenewalTarget { renewer, request: self.request.clone() })
     }
 
-    async fn release(&mut self) -> Result<Release, LockError> {
-        let name = &self.request.name;
-        match self.bug {
-            InjectedBug::DelWithoutOwnerCheck => {
-                one_key::delete(&mut self.server.connection(), name).await
+    fn release(&mut self) -> BoxFuture<'_, Result<Release, LockError>> {
+        Box::pin(async move {
+            let name = &self.request.name;
+            match self.bug {
+                InjectedBug::DelWithoutOwnerCheck => {
+                    one_key::delete(&mut self.server.connection(), name).await
+                }
+                InjectedBug::OwnerCheckAlwaysTrue => {
+                    let lock = RedissonLock::new(&self.server, name.clone());
+                    let was_held = lock.force_unlock().await?;
+                    Ok(if was_held { Release::Released } else { Release::Gone })
+                }
+                _ => self.sound.release().await,
             }
-            InjectedBug::OwnerCheckAlwaysTrue => {
-                let lock = RedissonLock::new(&self.server, name.clone());
-                let was_held = lock.force_unlock().await?;
-                Ok(if was_held { Release::Released } else { Release::Gone })
-            }
-            _ => self.sound.release().await,
-        }
+        })
     }
 }
 
@@ -288,27 +293,27 @@ struct NotRearmedRenewer {
     has_failed: AtomicBool,
 }
 
-#[async_trait]
 impl Renewer for NotRearmedRenewer {
-    async fn renew(&self, holds: &[Request]) -> Vec<Renewal> {
-        if self.has_failed.load(Ordering::Relaxed) {
-            return vec![Renewal::Unknown; holds.len()];
-        }
-        let answers = self.sound.renew(holds).await;
-        if answers.contains(&Renewal::Unknown) {
-            self.has_failed.store(true, Ordering::Relaxed);
-        }
-        answers
+    fn renew<'a>(&'a self, holds: &'a [Request]) -> BoxFuture<'a, Vec<Renewal>> {
+        Box::pin(async move {
+            if self.has_failed.load(Ordering::Relaxed) {
+                return vec![Renewal::Unknown; holds.len()];
+            }
+            let answers = self.sound.renew(holds).await;
+            if answers.contains(&Renewal::Unknown) {
+                self.has_failed.store(true, Ordering::Relaxed);
+            }
+            answers
+        })
     }
 }
 
 /// Prolongs the key of any owner.
 struct AnyOwnerRenewer(RedisConnection);
 
-#[async_trait]
 impl Renewer for AnyOwnerRenewer {
-    async fn renew(&self, holds: &[Request]) -> Vec<Renewal> {
-        join_all(holds.iter().map(|hold| self.prolong(hold))).await
+    fn renew<'a>(&'a self, holds: &'a [Request]) -> BoxFuture<'a, Vec<Renewal>> {
+        Box::pin(async move { join_all(holds.iter().map(|hold| self.prolong(hold))).await })
     }
 }
 
@@ -336,11 +341,12 @@ impl RedisTokens {
     }
 }
 
-#[async_trait]
 impl TokenIssuer for RedisTokens {
-    async fn next(&self, name: &LockName) -> Result<Token, LockError> {
-        let mut raise = redis::cmd("INCR");
-        raise.arg(format!("token:{name}"));
-        Ok(Token(raise.query_async(&mut self.0.clone()).await?))
+    fn next<'a>(&'a self, name: &'a LockName) -> BoxFuture<'a, Result<Token, LockError>> {
+        Box::pin(async move {
+            let mut raise = redis::cmd("INCR");
+            raise.arg(format!("token:{name}"));
+            Ok(Token(raise.query_async(&mut self.0.clone()).await?))
+        })
     }
 }

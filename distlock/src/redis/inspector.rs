@@ -10,7 +10,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use futures_util::future::{join, try_join_all};
 use redis::{RedisError, RedisResult, Value};
 use uuid::Uuid;
@@ -205,56 +205,69 @@ fn is_unknown_script(answer: &RedisResult<Value>) -> bool {
     answer.as_ref().is_err_and(|error| error.code() == Some("NOSCRIPT"))
 }
 
-#[async_trait]
 impl LockInspector for RedisInspector {
-    async fn inspect(&self, name: &LockName) -> Result<LockSnapshot, LockError> {
-        let found = self.read(self.connection.clone(), std::slice::from_ref(name)).await;
-        let found = found.map_err(|error| self.form.failure(error))?;
-        found.into_iter().next().ok_or_else(|| LockError::Backend("Redis did not answer".into()))
+    fn inspect<'a>(&'a self, name: &'a LockName) -> BoxFuture<'a, Result<LockSnapshot, LockError>> {
+        Box::pin(async move {
+            let found = self.read(self.connection.clone(), std::slice::from_ref(name)).await;
+            let found = found.map_err(|error| self.form.failure(error))?;
+            found
+                .into_iter()
+                .next()
+                .ok_or_else(|| LockError::Backend("Redis did not answer".into()))
+        })
     }
 
-    async fn list(
-        &self,
-        prefix: &str,
+    fn list<'a>(
+        &'a self,
+        prefix: &'a str,
         cursor: Option<ListCursor>,
         limit: usize,
-    ) -> Result<LockPage, LockError> {
-        let mut position = match cursor {
-            Some(ListCursor(CursorPosition::Scan(position))) => position,
-            _ => ScanPosition::start(&self.connection).await?,
-        };
-        let pattern = self.form.pattern(prefix);
-        let Some((server, keys)) = position.next(pattern.as_bytes(), limit).await? else {
-            return Ok(LockPage { locks: Vec::new(), next: None });
-        };
-        let (names, mut locks) = self.names(prefix, keys);
-        // What fails is asked for again with the next page.
-        let (found, _ahead) =
-            join(self.read(server, &names), position.prefetch(pattern.as_bytes(), limit)).await;
-        let found = found.map_err(|error| self.form.failure(error))?;
-        locks.extend(found.into_iter().filter(|lock| lock.state != LockState::Free));
-        let next = (!position.is_over()).then(|| ListCursor(CursorPosition::Scan(position)));
-        Ok(LockPage { locks, next })
+    ) -> BoxFuture<'a, Result<LockPage, LockError>> {
+        Box::pin(async move {
+            let mut position = match cursor {
+                Some(ListCursor(CursorPosition::Scan(position))) => position,
+                _ => ScanPosition::start(&self.connection).await?,
+            };
+            let pattern = self.form.pattern(prefix);
+            let Some((server, keys)) = position.next(pattern.as_bytes(), limit).await? else {
+                return Ok(LockPage { locks: Vec::new(), next: None });
+            };
+            let (names, mut locks) = self.names(prefix, keys);
+            // What fails is asked for again with the next page.
+            let (found, _ahead) =
+                join(self.read(server, &names), position.prefetch(pattern.as_bytes(), limit)).await;
+            let found = found.map_err(|error| self.form.failure(error))?;
+            locks.extend(found.into_iter().filter(|lock| lock.state != LockState::Free));
+            let next = (!position.is_over()).then(|| ListCursor(CursorPosition::Scan(position)));
+            Ok(LockPage { locks, next })
+        })
     }
 
-    async fn force_release(&self, name: &LockName, id: &str) -> Result<bool, LockError> {
-        let mut connection = self.connection.clone();
-        match self.form {
-            KeyForm::Owner | KeyForm::Deadline => {
-                let script = LuaScript::new(RELEASE_SCRIPT);
-                let freed = script.call::<i64>(&mut connection, &[name.as_str()], id).await;
-                freed.map(|freed| freed == 1).map_err(|error| script.failure(error))
+    fn force_release<'a>(
+        &'a self,
+        name: &'a LockName,
+        id: &'a str,
+    ) -> BoxFuture<'a, Result<bool, LockError>> {
+        Box::pin(async move {
+            let mut connection = self.connection.clone();
+            match self.form {
+                KeyForm::Owner | KeyForm::Deadline => {
+                    let script = LuaScript::new(RELEASE_SCRIPT);
+                    let freed = script.call::<i64>(&mut connection, &[name.as_str()], id).await;
+                    freed.map(|freed| freed == 1).map_err(|error| script.failure(error))
+                }
+                // That stands for any owner, and no owner is called so.
+                KeyForm::Hash if id == ANY_OWNER => Ok(false),
+                KeyForm::Hash => {
+                    let channel = channel(name);
+                    let args = (WAKE_ONE, publish_command(&connection), id);
+                    let script = LuaScript::new(FORCE_UNLOCK_SCRIPT);
+                    let freed =
+                        script.call(&mut connection, &[name.as_str(), &channel], args).await;
+                    freed.map_err(|error| script.failure(error))
+                }
+                KeyForm::Fair | KeyForm::ReadWrite => self.release_members(name, id).await,
             }
-            // That stands for any owner, and no owner is called so.
-            KeyForm::Hash if id == ANY_OWNER => Ok(false),
-            KeyForm::Hash => {
-                let channel = channel(name);
-                let args = (WAKE_ONE, publish_command(&connection), id);
-                let script = LuaScript::new(FORCE_UNLOCK_SCRIPT);
-                let freed = script.call(&mut connection, &[name.as_str(), &channel], args).await;
-                freed.map_err(|error| script.failure(error))
-            }
-            KeyForm::Fair | KeyForm::ReadWrite => self.release_members(name, id).await,
-        }
+        })
     }
 }

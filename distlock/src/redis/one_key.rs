@@ -3,7 +3,7 @@
 
 use std::future::{Future, ready};
 
-use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 
 use super::RedisConnection;
 use crate::{Acquisition, Hold, LockError, LockName, Release, Request, Validity};
@@ -71,22 +71,23 @@ struct OneKeyAcquisition<K> {
     request: Request,
 }
 
-#[async_trait]
 impl<K: OneKey> Acquisition for OneKeyAcquisition<K> {
-    async fn attempt(&mut self) -> Result<Option<Box<dyn Hold>>, LockError> {
-        let validity = self.steps.take(&self.request).await?;
-        Ok(validity.map(|validity| {
-            let (steps, request) = (self.steps.clone(), self.request.clone());
-            Box::new(OneKeyHold { steps, request, validity }) as Box<dyn Hold>
-        }))
+    fn attempt(&mut self) -> BoxFuture<'_, Result<Option<Box<dyn Hold>>, LockError>> {
+        Box::pin(async move {
+            let validity = self.steps.take(&self.request).await?;
+            Ok(validity.map(|validity| {
+                let (steps, request) = (self.steps.clone(), self.request.clone());
+                Box::new(OneKeyHold { steps, request, validity }) as Box<dyn Hold>
+            }))
+        })
     }
 
-    async fn has_no_expiry(&mut self) -> bool {
-        self.steps.has_no_expiry(&self.request).await
+    fn has_no_expiry(&mut self) -> BoxFuture<'_, bool> {
+        Box::pin(async move { self.steps.has_no_expiry(&self.request).await })
     }
 
-    async fn abandon(&mut self) -> Result<(), LockError> {
-        self.steps.give_back(&self.request).await
+    fn abandon(&mut self) -> BoxFuture<'_, Result<(), LockError>> {
+        Box::pin(async move { self.steps.give_back(&self.request).await })
     }
 }
 
@@ -96,13 +97,12 @@ struct OneKeyHold<K> {
     validity: Validity,
 }
 
-#[async_trait]
 impl<K: OneKey> Hold for OneKeyHold<K> {
     fn validity(&self) -> Validity {
         self.validity
     }
 
-    async fn release(&mut self) -> Result<Release, LockError> {
-        self.steps.free(&self.request).await
+    fn release(&mut self) -> BoxFuture<'_, Result<Release, LockError>> {
+        Box::pin(async move { self.steps.free(&self.request).await })
     }
 }

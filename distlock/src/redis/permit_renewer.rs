@@ -1,6 +1,6 @@
 //! The renewal of permits with leases, for all semaphores of a server together.
 
-use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use tokio::time::Instant;
 
 use super::RedisConnection;
@@ -27,10 +27,11 @@ impl PermitRenewer {
     }
 }
 
-#[async_trait]
 impl Renewer for PermitRenewer {
-    async fn renew(&self, holds: &[Request]) -> Vec<Renewal> {
-        per_slot(&self.connection, holds, |holds| self.renew_together(holds)).await
+    fn renew<'a>(&'a self, holds: &'a [Request]) -> BoxFuture<'a, Vec<Renewal>> {
+        Box::pin(async move {
+            per_slot(&self.connection, holds, |holds| self.renew_together(holds)).await
+        })
     }
 }
 

@@ -26,7 +26,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use redis::AsyncCommands;
 use tokio::time::Instant;
 
@@ -116,7 +116,6 @@ impl Redisson {
     }
 }
 
-#[async_trait]
 impl Locker for Redisson {
     fn name(&self) -> &'static str {
         LockKind::Redisson.as_str()
@@ -130,8 +129,8 @@ impl Locker for Redisson {
         self.inner.server.fresh_owner()
     }
 
-    async fn check_servers(&self) -> Result<(), LockError> {
-        self.inner.replication.check(&self.inner.server).await
+    fn check_servers(&self) -> BoxFuture<'_, Result<(), LockError>> {
+        Box::pin(async move { self.inner.replication.check(&self.inner.server).await })
     }
 
     fn inspector(&self) -> Option<Arc<dyn LockInspector>> {
@@ -204,51 +203,52 @@ impl RedissonAcquisition {
     }
 }
 
-#[async_trait]
 impl Acquisition for RedissonAcquisition {
     /// A connection that was lost costs one repetition, which is safe because it counts once.
-    async fn attempt(&mut self) -> Result<Option<Box<dyn Hold>>, LockError> {
-        if self.subscription.is_none() {
-            self.subscription = self.inner.server.signals().join(&self.channel);
-        }
-        if let Some(subscription) = &mut self.subscription {
-            subscription.looks_now();
-        }
-        if let Some(left_ms) = self.give_way().await {
-            self.found_busy(left_ms);
-            return Ok(None);
-        }
-        let mut sent = Instant::now();
-        let mut answer = self.acquire().await;
-        let is_repeated = answer.as_ref().is_err_and(WriteError::is_connection_dropped);
-        if is_repeated {
-            sent = Instant::now();
-            answer = self.acquire().await;
-        }
-        match answer {
-            Ok(None) => {
-                if self.request.may_hold && !is_repeated {
-                    delete_latches(&self.inner.server, &self.latch).await;
-                }
-                let validity = Validity::of_lease(sent, self.request.lease);
-                let (inner, request) = (Arc::clone(&self.inner), self.request.clone());
-                let latch = prefixed("redisson_unlock_latch", &request.name);
-                let latch = latch + ":" + &request.id.to_string();
-                let channel = std::mem::take(&mut self.channel);
-                let hold =
-                    RedissonHold { inner, request, channel, latch, validity, is_sent: false };
-                Ok(Some(Box::new(hold)))
+    fn attempt(&mut self) -> BoxFuture<'_, Result<Option<Box<dyn Hold>>, LockError>> {
+        Box::pin(async move {
+            if self.subscription.is_none() {
+                self.subscription = self.inner.server.signals().join(&self.channel);
             }
-            Ok(Some(left_ms)) => {
+            if let Some(subscription) = &mut self.subscription {
+                subscription.looks_now();
+            }
+            if let Some(left_ms) = self.give_way().await {
                 self.found_busy(left_ms);
-                Ok(None)
+                return Ok(None);
             }
-            Err(error @ WriteError::TooFew { .. }) => {
-                self.abandon().await?;
-                Err(error.into())
+            let mut sent = Instant::now();
+            let mut answer = self.acquire().await;
+            let is_repeated = answer.as_ref().is_err_and(WriteError::is_connection_dropped);
+            if is_repeated {
+                sent = Instant::now();
+                answer = self.acquire().await;
             }
-            Err(error) => Err(error.into()),
-        }
+            match answer {
+                Ok(None) => {
+                    if self.request.may_hold && !is_repeated {
+                        delete_latches(&self.inner.server, &self.latch).await;
+                    }
+                    let validity = Validity::of_lease(sent, self.request.lease);
+                    let (inner, request) = (Arc::clone(&self.inner), self.request.clone());
+                    let latch = prefixed("redisson_unlock_latch", &request.name);
+                    let latch = latch + ":" + &request.id.to_string();
+                    let channel = std::mem::take(&mut self.channel);
+                    let hold =
+                        RedissonHold { inner, request, channel, latch, validity, is_sent: false };
+                    Ok(Some(Box::new(hold) as Box<dyn Hold>))
+                }
+                Ok(Some(left_ms)) => {
+                    self.found_busy(left_ms);
+                    Ok(None)
+                }
+                Err(error @ WriteError::TooFew { .. }) => {
+                    self.abandon().await?;
+                    Err(error.into())
+                }
+                Err(error) => Err(error.into()),
+            }
+        })
     }
 
     fn wake_strategy(&mut self) -> WakeStrategy<'_> {
@@ -261,21 +261,23 @@ impl Acquisition for RedissonAcquisition {
         }))
     }
 
-    async fn has_no_expiry(&mut self) -> bool {
-        self.has_no_expiry
+    fn has_no_expiry(&mut self) -> BoxFuture<'_, bool> {
+        Box::pin(async move { self.has_no_expiry })
     }
 
     /// Sends the script's text. A server that is hung now may run both the attempt and this later,
     /// and could not ask for the text then.
-    async fn abandon(&mut self) -> Result<(), LockError> {
-        let request = &self.request;
-        let keys = [request.name.as_str(), &self.channel, &self.latch];
-        let reenters = u8::from(request.may_hold);
-        let publish = self.inner.server.publish();
-        let args = (WAKE_ONE, request.owner.as_str(), reenters, ms(ACQUIRE_LATCH_TTL), publish);
-        let mut connection = self.inner.server.connection();
-        self.inner.abandon.call_whole::<i64>(&mut connection, &keys, args).await?;
-        Ok(())
+    fn abandon(&mut self) -> BoxFuture<'_, Result<(), LockError>> {
+        Box::pin(async move {
+            let request = &self.request;
+            let keys = [request.name.as_str(), &self.channel, &self.latch];
+            let reenters = u8::from(request.may_hold);
+            let publish = self.inner.server.publish();
+            let args = (WAKE_ONE, request.owner.as_str(), reenters, ms(ACQUIRE_LATCH_TTL), publish);
+            let mut connection = self.inner.server.connection();
+            self.inner.abandon.call_whole::<i64>(&mut connection, &keys, args).await?;
+            Ok(())
+        })
     }
 }
 
@@ -295,7 +297,6 @@ struct RedissonHold {
     is_sent: bool,
 }
 
-#[async_trait]
 impl Hold for RedissonHold {
     fn validity(&self) -> Validity {
         self.validity
@@ -306,30 +307,32 @@ impl Hold for RedissonHold {
         Some(RenewalTarget { renewer, request: self.request.clone() })
     }
 
-    async fn release(&mut self) -> Result<Release, LockError> {
-        let request = &self.request;
-        let keys = [request.name.as_str(), &self.channel, &self.latch];
-        let publish = self.inner.server.publish();
-        let owner = request.owner.as_str();
-        let args = (WAKE_ONE, ms(request.lease), owner, ms(RELEASE_LATCH_TTL), publish);
-        let mut connection = self.inner.server.connection();
-        let is_sent = std::mem::replace(&mut self.is_sent, true);
-        let signals = self.inner.server.signals();
-        let before = signals.releasing(&self.channel);
-        let answer: i64 = self.inner.release.call(&mut connection, &keys, args).await?;
-        if let Ok(told @ 1..) = u64::try_from(answer - 1) {
-            signals.released(&self.channel, told, before);
-        }
-        Ok(match answer {
-            0.. => {
-                // With another one still on its way the latch has to stay.
-                if !is_sent {
-                    self.inner.released.delete_later(&self.latch).await;
-                }
-                Release::Released
+    fn release(&mut self) -> BoxFuture<'_, Result<Release, LockError>> {
+        Box::pin(async move {
+            let request = &self.request;
+            let keys = [request.name.as_str(), &self.channel, &self.latch];
+            let publish = self.inner.server.publish();
+            let owner = request.owner.as_str();
+            let args = (WAKE_ONE, ms(request.lease), owner, ms(RELEASE_LATCH_TTL), publish);
+            let mut connection = self.inner.server.connection();
+            let is_sent = std::mem::replace(&mut self.is_sent, true);
+            let signals = self.inner.server.signals();
+            let before = signals.releasing(&self.channel);
+            let answer: i64 = self.inner.release.call(&mut connection, &keys, args).await?;
+            if let Ok(told @ 1..) = u64::try_from(answer - 1) {
+                signals.released(&self.channel, told, before);
             }
-            -1 => Release::Gone,
-            _ => Release::HeldByOther,
+            Ok(match answer {
+                0.. => {
+                    // With another one still on its way the latch has to stay.
+                    if !is_sent {
+                        self.inner.released.delete_later(&self.latch).await;
+                    }
+                    Release::Released
+                }
+                -1 => Release::Gone,
+                _ => Release::HeldByOther,
+            })
         })
     }
 }

@@ -19,7 +19,6 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::future::{BoxFuture, join_all, ready};
 use futures_util::stream::FuturesUnordered;
@@ -94,7 +93,6 @@ impl Redlock {
     }
 }
 
-#[async_trait]
 impl Locker for Redlock {
     fn name(&self) -> &'static str {
         LockKind::Redlock.as_str()
@@ -104,14 +102,16 @@ impl Locker for Redlock {
         guarantees(LockKind::Redlock)
     }
 
-    async fn check_servers(&self) -> Result<(), LockError> {
-        self.0.check().await
+    fn check_servers(&self) -> BoxFuture<'_, Result<(), LockError>> {
+        Box::pin(async move { self.0.check().await })
     }
 
-    async fn flush(&self) {
-        if let Some(background) = self.0.background.get() {
-            background.flush().await;
-        }
+    fn flush(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            if let Some(background) = self.0.background.get() {
+                background.flush().await;
+            }
+        })
     }
 
     fn inspector(&self) -> Option<Arc<dyn LockInspector>> {
@@ -313,36 +313,43 @@ struct RedlockAcquisition {
     request: Request,
 }
 
-#[async_trait]
 impl Acquisition for RedlockAcquisition {
-    async fn attempt(&mut self) -> Result<Option<Box<dyn Hold>>, LockError> {
-        let sent = Instant::now();
-        let votes = self.nodes.acquire(&self.request).await;
-        let validity = Validity::of_lease(sent, self.request.lease);
-        if votes.carried() && !validity.has_ended() {
-            let (nodes, request) = (Arc::clone(&self.nodes), self.request.clone());
-            return Ok(Some(Box::new(RedlockHold { nodes, request, validity })));
-        }
-        self.nodes.release(&self.request, Votes::is_answered).await;
-        // One that says no while most are dead says nothing of the lock.
-        if votes.is_answered() && votes.count(Vote::No) + votes.count(Vote::Gone) > 0 {
-            // A server may carry that release out much later: it must not free what comes next.
-            self.request.owner = Owner::fresh().tagged_as(&self.request.owner);
-            return Ok(None);
-        }
-        Err(votes.error())
+    fn attempt(&mut self) -> BoxFuture<'_, Result<Option<Box<dyn Hold>>, LockError>> {
+        Box::pin(async move {
+            let sent = Instant::now();
+            let votes = self.nodes.acquire(&self.request).await;
+            let validity = Validity::of_lease(sent, self.request.lease);
+            if votes.carried() && !validity.has_ended() {
+                let (nodes, request) = (Arc::clone(&self.nodes), self.request.clone());
+                return Ok(Some(
+                    Box::new(RedlockHold { nodes, request, validity }) as Box<dyn Hold>
+                ));
+            }
+            self.nodes.release(&self.request, Votes::is_answered).await;
+            // One that says no while most are dead says nothing of the lock.
+            if votes.is_answered() && votes.count(Vote::No) + votes.count(Vote::Gone) > 0 {
+                // A server may carry that release out much later: it must not free what comes next.
+                self.request.owner = Owner::fresh().tagged_as(&self.request.owner);
+                return Ok(None);
+            }
+            Err(votes.error())
+        })
     }
 
     /// Whether the keys without an expiry leave no majority.
-    async fn has_no_expiry(&mut self) -> bool {
-        let command = script(HAS_NO_EXPIRY, &[self.request.name.as_str()]);
-        let votes = self.nodes.ask(answer_limit(self.request.lease), command, |_| false).await;
-        !votes.is_majority(votes.of - votes.count(Vote::Yes))
+    fn has_no_expiry(&mut self) -> BoxFuture<'_, bool> {
+        Box::pin(async move {
+            let command = script(HAS_NO_EXPIRY, &[self.request.name.as_str()]);
+            let votes = self.nodes.ask(answer_limit(self.request.lease), command, |_| false).await;
+            !votes.is_majority(votes.of - votes.count(Vote::Yes))
+        })
     }
 
-    async fn abandon(&mut self) -> Result<(), LockError> {
-        let votes = self.nodes.release(&self.request, Votes::is_answered).await;
-        if votes.is_majority(votes.count(Vote::Unknown)) { Err(votes.error()) } else { Ok(()) }
+    fn abandon(&mut self) -> BoxFuture<'_, Result<(), LockError>> {
+        Box::pin(async move {
+            let votes = self.nodes.release(&self.request, Votes::is_answered).await;
+            if votes.is_majority(votes.count(Vote::Unknown)) { Err(votes.error()) } else { Ok(()) }
+        })
     }
 }
 
@@ -352,7 +359,6 @@ struct RedlockHold {
     validity: Validity,
 }
 
-#[async_trait]
 impl Hold for RedlockHold {
     fn validity(&self) -> Validity {
         self.validity
@@ -369,24 +375,27 @@ impl Hold for RedlockHold {
     }
 
     /// What the majority says: a lock that a minority still has was lost.
-    async fn release(&mut self) -> Result<Release, LockError> {
-        let votes = self.nodes.release(&self.request, Votes::is_decided).await;
-        if !votes.is_answered() {
-            Err(votes.error())
-        } else if votes.count(Vote::Yes) > 0 && !votes.refused() {
-            Ok(Release::Released)
-        } else if votes.count(Vote::No) > 0 {
-            Ok(Release::HeldByOther)
-        } else {
-            Ok(Release::Gone)
-        }
+    fn release(&mut self) -> BoxFuture<'_, Result<Release, LockError>> {
+        Box::pin(async move {
+            let votes = self.nodes.release(&self.request, Votes::is_decided).await;
+            if !votes.is_answered() {
+                Err(votes.error())
+            } else if votes.count(Vote::Yes) > 0 && !votes.refused() {
+                Ok(Release::Released)
+            } else if votes.count(Vote::No) > 0 {
+                Ok(Release::HeldByOther)
+            } else {
+                Ok(Release::Gone)
+            }
+        })
     }
 }
 
 /// All holds are renewed at the same time, each on all servers.
-#[async_trait]
 impl Renewer for RedlockNodes {
-    async fn renew(&self, holds: &[Request]) -> Vec<Renewal> {
-        join_all(holds.iter().map(|request| RedlockNodes::renew(self, request))).await
+    fn renew<'a>(&'a self, holds: &'a [Request]) -> BoxFuture<'a, Vec<Renewal>> {
+        Box::pin(async move {
+            join_all(holds.iter().map(|request| RedlockNodes::renew(self, request))).await
+        })
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use std::fmt::Display;
 
-use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use futures_util::future::join_all;
 use tokio::time::Instant;
 
@@ -65,10 +65,11 @@ impl RedisRenewer {
     }
 }
 
-#[async_trait]
 impl Renewer for RedisRenewer {
-    async fn renew(&self, holds: &[Request]) -> Vec<Renewal> {
-        per_slot(&self.connection, holds, |holds| self.renew_together(holds)).await
+    fn renew<'a>(&'a self, holds: &'a [Request]) -> BoxFuture<'a, Vec<Renewal>> {
+        Box::pin(async move {
+            per_slot(&self.connection, holds, |holds| self.renew_together(holds)).await
+        })
     }
 }
 

@@ -1,6 +1,6 @@
 //! What processes publish of their waiting tasks, in one hash of a Redis server.
 
-use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use uuid::Uuid;
 
 use super::RedisServer;
@@ -30,28 +30,32 @@ impl RedisWaitExchange {
     }
 }
 
-#[async_trait]
 impl WaitExchange for RedisWaitExchange {
-    async fn exchange(&self, record: Option<&WaitRecord>) -> Result<Vec<WaitRecord>, LockError> {
-        let (process, sequence, text) = match record {
-            Some(one) => (one.process.to_string(), one.sequence, one.text.as_str()),
-            None => (String::new(), 0, ""),
-        };
-        let args = (process, VALIDITY_MS, sequence, text, MAX_PROCESSES);
-        let mut connection = self.connection.clone();
-        let fields: Vec<String> = self
-            .script
-            .call(&mut connection, &[KEY], args)
-            .await
-            .map_err(|error| self.script.failure(error))?;
-        let records = fields.chunks_exact(3).filter_map(|fields| {
-            let (process, sequence) = (Uuid::parse_str(&fields[0]), fields[1].parse());
-            Some(WaitRecord {
-                process: process.ok()?,
-                sequence: sequence.ok()?,
-                text: fields[2].clone(),
-            })
-        });
-        Ok(records.collect())
+    fn exchange<'a>(
+        &'a self,
+        record: Option<&'a WaitRecord>,
+    ) -> BoxFuture<'a, Result<Vec<WaitRecord>, LockError>> {
+        Box::pin(async move {
+            let (process, sequence, text) = match record {
+                Some(one) => (one.process.to_string(), one.sequence, one.text.as_str()),
+                None => (String::new(), 0, ""),
+            };
+            let args = (process, VALIDITY_MS, sequence, text, MAX_PROCESSES);
+            let mut connection = self.connection.clone();
+            let fields: Vec<String> = self
+                .script
+                .call(&mut connection, &[KEY], args)
+                .await
+                .map_err(|error| self.script.failure(error))?;
+            let records = fields.chunks_exact(3).filter_map(|fields| {
+                let (process, sequence) = (Uuid::parse_str(&fields[0]), fields[1].parse());
+                Some(WaitRecord {
+                    process: process.ok()?,
+                    sequence: sequence.ok()?,
+                    text: fields[2].clone(),
+                })
+            });
+            Ok(records.collect())
+        })
     }
 }

@@ -1,6 +1,6 @@
 //! The inspector of `zookeeper`: reads the children of a lock's znode, those of Curator as well.
 
-use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use futures_util::future::try_join_all;
 use zookeeper_client::{Client, Error};
 
@@ -109,59 +109,69 @@ fn name_of(prefix: &str, child: &str) -> Option<String> {
     }
 }
 
-#[async_trait]
 impl LockInspector for ZooKeeperInspector {
-    async fn inspect(&self, name: &LockName) -> Result<LockSnapshot, LockError> {
-        let session = self.server.session(deadline()).await?;
-        Self::read(&session, name).await
+    fn inspect<'a>(&'a self, name: &'a LockName) -> BoxFuture<'a, Result<LockSnapshot, LockError>> {
+        Box::pin(async move {
+            let session = self.server.session(deadline()).await?;
+            Self::read(&session, name).await
+        })
     }
 
     /// The server has no pages: each page reads the names of all locks, and then its own locks.
-    async fn list(
-        &self,
-        prefix: &str,
+    fn list<'a>(
+        &'a self,
+        prefix: &'a str,
         cursor: Option<ListCursor>,
         limit: usize,
-    ) -> Result<LockPage, LockError> {
-        let after = match cursor {
-            Some(ListCursor(CursorPosition::After(name))) => name,
-            _ => Vec::new(),
-        };
-        let session = self.server.session(deadline()).await?;
-        let children = children(&session, folder(prefix)).await?;
-        let names = children.iter().filter_map(|child| name_of(prefix, child));
-        let mut names: Vec<String> =
-            names.filter(|name| name.starts_with(prefix) && name.as_bytes() > &after[..]).collect();
-        names.sort_unstable();
-        let is_more = names.len() > limit;
-        names.truncate(limit);
-        let mut locks = try_join_all(names.iter().map(async |text| {
-            let name = LockName::new(text.as_str()).ok();
-            if let Some(name) = name.filter(|name| container(name).is_ok()) {
-                return Self::read(&session, &name).await;
-            }
-            let state = LockState::Damaged(NO_LOCK_NAME.to_owned());
-            Ok(Self::snapshot(text.clone(), state))
-        }))
-        .await?;
-        locks.retain(|lock| lock.state != LockState::Free);
-        let next = names.pop().filter(|_| is_more);
-        let next = next.map(|name| ListCursor(CursorPosition::After(name.into_bytes())));
-        Ok(LockPage { locks, next })
+    ) -> BoxFuture<'a, Result<LockPage, LockError>> {
+        Box::pin(async move {
+            let after = match cursor {
+                Some(ListCursor(CursorPosition::After(name))) => name,
+                _ => Vec::new(),
+            };
+            let session = self.server.session(deadline()).await?;
+            let children = children(&session, folder(prefix)).await?;
+            let names = children.iter().filter_map(|child| name_of(prefix, child));
+            let mut names: Vec<String> = names
+                .filter(|name| name.starts_with(prefix) && name.as_bytes() > &after[..])
+                .collect();
+            names.sort_unstable();
+            let is_more = names.len() > limit;
+            names.truncate(limit);
+            let mut locks = try_join_all(names.iter().map(async |text| {
+                let name = LockName::new(text.as_str()).ok();
+                if let Some(name) = name.filter(|name| container(name).is_ok()) {
+                    return Self::read(&session, &name).await;
+                }
+                let state = LockState::Damaged(NO_LOCK_NAME.to_owned());
+                Ok(Self::snapshot(text.clone(), state))
+            }))
+            .await?;
+            locks.retain(|lock| lock.state != LockState::Free);
+            let next = names.pop().filter(|_| is_more);
+            let next = next.map(|name| ListCursor(CursorPosition::After(name.into_bytes())));
+            Ok(LockPage { locks, next })
+        })
     }
 
     /// Removes the node, whose watcher is the next contender.
-    async fn force_release(&self, name: &LockName, id: &str) -> Result<bool, LockError> {
-        let session = self.server.session(deadline()).await?;
-        let lock = Self::read(&session, name).await?;
-        if !lock.state.holders().iter().any(|holder| holder.id == id) {
-            return Ok(false);
-        }
-        let path = format!("{}/{id}", container(name)?);
-        match session.ask(deadline(), |client| client.delete(&path, None)).await {
-            Ok(()) => Ok(true),
-            Err(RequestError::Refused(Error::NoNode)) => Ok(false),
-            Err(failure) => Err(failure.into()),
-        }
+    fn force_release<'a>(
+        &'a self,
+        name: &'a LockName,
+        id: &'a str,
+    ) -> BoxFuture<'a, Result<bool, LockError>> {
+        Box::pin(async move {
+            let session = self.server.session(deadline()).await?;
+            let lock = Self::read(&session, name).await?;
+            if !lock.state.holders().iter().any(|holder| holder.id == id) {
+                return Ok(false);
+            }
+            let path = format!("{}/{id}", container(name)?);
+            match session.ask(deadline(), |client| client.delete(&path, None)).await {
+                Ok(()) => Ok(true),
+                Err(RequestError::Refused(Error::NoNode)) => Ok(false),
+                Err(failure) => Err(failure.into()),
+            }
+        })
     }
 }

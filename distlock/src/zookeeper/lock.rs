@@ -26,7 +26,7 @@
 
 use std::sync::Arc;
 
-use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 
@@ -54,7 +54,6 @@ impl ZookeeperLock {
     }
 }
 
-#[async_trait]
 impl Locker for ZookeeperLock {
     fn name(&self) -> &'static str {
         LockKind::Zookeeper.as_str()
@@ -64,10 +63,12 @@ impl Locker for ZookeeperLock {
         guarantees(LockKind::Zookeeper)
     }
 
-    async fn check_servers(&self) -> Result<(), LockError> {
-        let until = deadline();
-        let session = self.server.session(until).await?;
-        Ok(session.check(until).await?)
+    fn check_servers(&self) -> BoxFuture<'_, Result<(), LockError>> {
+        Box::pin(async move {
+            let until = deadline();
+            let session = self.server.session(until).await?;
+            Ok(session.check(until).await?)
+        })
     }
 
     fn inspector(&self) -> Option<Arc<dyn LockInspector>> {
@@ -95,56 +96,59 @@ struct QueueNode {
     has_no_expiry: bool,
 }
 
-#[async_trait]
 impl Acquisition for ZookeeperAcquisition {
-    async fn attempt(&mut self) -> Result<Option<Box<dyn Hold>>, LockError> {
-        let (began, until) = (Instant::now(), deadline());
-        let place = if let Some(place) = self.place.take() {
-            place
-        } else {
-            let container: Arc<str> = container(&self.request.name)?.into();
-            if let Some(hold) = self.reenter(&container, until).await? {
-                return Ok(Some(hold));
-            }
-            let session = self.server.session(until).await?;
-            let contender = Contender { session, container, id: self.request.id };
-            QueueNode { contender, node: None, predecessor: None, has_no_expiry: false }
-        };
-        let place = self.place.insert(place);
-        for _ in 0..MAX_NODE_ATTEMPTS {
-            let node = if let Some(node) = &place.node {
-                node.clone()
+    fn attempt(&mut self) -> BoxFuture<'_, Result<Option<Box<dyn Hold>>, LockError>> {
+        Box::pin(async move {
+            let (began, until) = (Instant::now(), deadline());
+            let place = if let Some(place) = self.place.take() {
+                place
             } else {
-                let node = place.contender.enter(&self.request.owner, until).await?;
-                place.node.insert(node).clone()
+                let container: Arc<str> = container(&self.request.name)?.into();
+                if let Some(hold) = self.reenter(&container, until).await? {
+                    return Ok(Some(hold));
+                }
+                let session = self.server.session(until).await?;
+                let contender = Contender { session, container, id: self.request.id };
+                QueueNode { contender, node: None, predecessor: None, has_no_expiry: false }
             };
-            let children = match place.contender.children(until).await {
-                // It is behind another node, as far as is known, and keeps its place.
-                Err(RequestError::Unanswered(_)) if place.predecessor.is_some() => return Ok(None),
-                children => children?,
-            };
-            match queue_place(node.name(), &children)? {
-                QueuePlace::First => {
-                    // Its node may be long gone, where a majority is out of reach.
-                    match place.contender.session.confirm(began, until).await {
-                        Err(RequestError::Unanswered(_)) if place.predecessor.is_some() => {
-                            return Ok(None);
-                        }
-                        confirmed => confirmed?,
+            let place = self.place.insert(place);
+            for _ in 0..MAX_NODE_ATTEMPTS {
+                let node = if let Some(node) = &place.node {
+                    node.clone()
+                } else {
+                    let node = place.contender.enter(&self.request.owner, until).await?;
+                    place.node.insert(node).clone()
+                };
+                let children = match place.contender.children(until).await {
+                    // It is behind another node, as far as is known, and keeps its place.
+                    Err(RequestError::Unanswered(_)) if place.predecessor.is_some() => {
+                        return Ok(None);
                     }
-                    let contender = place.contender.clone();
-                    self.place = None;
-                    return Ok(Some(self.held(contender, node)));
+                    children => children?,
+                };
+                match queue_place(node.name(), &children)? {
+                    QueuePlace::First => {
+                        // Its node may be long gone, where a majority is out of reach.
+                        match place.contender.session.confirm(began, until).await {
+                            Err(RequestError::Unanswered(_)) if place.predecessor.is_some() => {
+                                return Ok(None);
+                            }
+                            confirmed => confirmed?,
+                        }
+                        let contender = place.contender.clone();
+                        self.place = None;
+                        return Ok(Some(self.held(contender, node)));
+                    }
+                    QueuePlace::Behind(predecessor) => {
+                        place.has_no_expiry &= place.predecessor.as_ref() == Some(&predecessor);
+                        place.predecessor = Some(predecessor);
+                        return Ok(None);
+                    }
+                    QueuePlace::Absent => (place.node, place.predecessor) = (None, None),
                 }
-                QueuePlace::Behind(predecessor) => {
-                    place.has_no_expiry &= place.predecessor.as_ref() == Some(&predecessor);
-                    place.predecessor = Some(predecessor);
-                    return Ok(None);
-                }
-                QueuePlace::Absent => (place.node, place.predecessor) = (None, None),
             }
-        }
-        Err(LockError::Backend("another program removes the nodes of this lock".into()))
+            Err(LockError::Backend("another program removes the nodes of this lock".into()))
+        })
     }
 
     fn wake_strategy(&mut self) -> WakeStrategy<'_> {
@@ -156,23 +160,25 @@ impl Acquisition for ZookeeperAcquisition {
         }
     }
 
-    async fn has_no_expiry(&mut self) -> bool {
-        self.place.as_ref().is_some_and(|place| place.has_no_expiry)
+    fn has_no_expiry(&mut self) -> BoxFuture<'_, bool> {
+        Box::pin(async move { self.place.as_ref().is_some_and(|place| place.has_no_expiry) })
     }
 
     fn is_queued(&self) -> bool {
         self.place.is_some()
     }
 
-    async fn abandon(&mut self) -> Result<(), LockError> {
-        let Some(QueueNode { contender, node, .. }) = self.place.take() else { return Ok(()) };
-        let until = deadline();
-        match timeout_at(until, contender.remove(node)).await {
-            Ok(Ok(Removal::Forbidden)) => Err(LockError::Backend("a node stays behind".into())),
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(error)) => Err(LockError::Backend(error.to_string())),
-            Err(_) => Err(LockError::Backend("the removal was not answered in time".into())),
-        }
+    fn abandon(&mut self) -> BoxFuture<'_, Result<(), LockError>> {
+        Box::pin(async move {
+            let Some(QueueNode { contender, node, .. }) = self.place.take() else { return Ok(()) };
+            let until = deadline();
+            match timeout_at(until, contender.remove(node)).await {
+                Ok(Ok(Removal::Forbidden)) => Err(LockError::Backend("a node stays behind".into())),
+                Ok(Ok(_)) => Ok(()),
+                Ok(Err(error)) => Err(LockError::Backend(error.to_string())),
+                Err(_) => Err(LockError::Backend("the removal was not answered in time".into())),
+            }
+        })
     }
 }
 
@@ -247,7 +253,6 @@ struct ZookeeperHold {
     removing: Option<JoinHandle<Removal>>,
 }
 
-#[async_trait]
 impl Hold for ZookeeperHold {
     fn validity(&self) -> Validity {
         self.validity
@@ -262,35 +267,37 @@ impl Hold for ZookeeperHold {
         Some(RenewalTarget { renewer, request: self.request.clone() })
     }
 
-    async fn release(&mut self) -> Result<Release, LockError> {
-        let until = deadline();
-        let mut contender = self.held_node.contender.clone();
-        if !self.left && !self.leave() {
-            let ended = contender.session.has_ended();
-            return Ok(if ended { Release::Gone } else { Release::Released });
-        }
-        loop {
-            let node = self.held_node.node.clone();
-            let start = || contender.clone().remove(Some(node));
-            let removing = self.removing.get_or_insert_with(start);
-            let Ok(outcome) = timeout_at(until, &mut *removing).await else {
-                return Err(LockError::Backend("the release was not answered in time".into()));
-            };
-            self.removing = None;
-            match outcome.map_err(|error| LockError::Backend(error.to_string()))? {
-                Removal::Removed => return Ok(Release::Released),
-                Removal::Absent => {
-                    let others = contender.children(until).await?;
-                    let gone = others.is_empty();
-                    return Ok(if gone { Release::Gone } else { Release::HeldByOther });
-                }
-                // The server may not know that yet; then another session may remove the node.
-                Removal::SessionEnded => contender.session = self.server.session(until).await?,
-                Removal::Forbidden => {
-                    return Err(LockError::Backend("ZooKeeper does not let go of it".into()));
+    fn release(&mut self) -> BoxFuture<'_, Result<Release, LockError>> {
+        Box::pin(async move {
+            let until = deadline();
+            let mut contender = self.held_node.contender.clone();
+            if !self.left && !self.leave() {
+                let ended = contender.session.has_ended();
+                return Ok(if ended { Release::Gone } else { Release::Released });
+            }
+            loop {
+                let node = self.held_node.node.clone();
+                let start = || contender.clone().remove(Some(node));
+                let removing = self.removing.get_or_insert_with(start);
+                let Ok(outcome) = timeout_at(until, &mut *removing).await else {
+                    return Err(LockError::Backend("the release was not answered in time".into()));
+                };
+                self.removing = None;
+                match outcome.map_err(|error| LockError::Backend(error.to_string()))? {
+                    Removal::Removed => return Ok(Release::Released),
+                    Removal::Absent => {
+                        let others = contender.children(until).await?;
+                        let gone = others.is_empty();
+                        return Ok(if gone { Release::Gone } else { Release::HeldByOther });
+                    }
+                    // The server may not know that yet; then another session may remove the node.
+                    Removal::SessionEnded => contender.session = self.server.session(until).await?,
+                    Removal::Forbidden => {
+                        return Err(LockError::Backend("ZooKeeper does not let go of it".into()));
+                    }
                 }
             }
-        }
+        })
     }
 }
 

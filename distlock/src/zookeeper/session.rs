@@ -10,7 +10,7 @@ use std::fmt::Display;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use tokio::runtime::Handle;
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, sleep, timeout_at};
@@ -335,42 +335,43 @@ fn change_nothing(client: &Client) -> impl Future<Output = Result<(), Error>> {
 
 /// The heartbeat: a transaction, and one look at each held node, all sent before the first is
 /// answered. The holds of a session share it.
-#[async_trait]
 impl Renewer for ZooKeeperSession {
-    async fn renew(&self, holds: &[Request]) -> Vec<Renewal> {
-        let sent = Instant::now();
-        let until = sent + RESPONSE_TIMEOUT.min(self.timeout() / HEARTBEATS_PER_TIMEOUT);
-        let paths: Vec<_> = {
-            let held = lock(&self.held);
-            holds.iter().map(|hold| held.get(&hold.id).cloned()).collect()
-        };
-        let look = |path: &Option<Arc<str>>| Some(self.client.check_stat(path.as_ref()?));
-        let mut looks = Vec::new();
-        let confirmed = self.commit(until, |client| {
-            let confirmed = change_nothing(client);
-            looks.extend(paths.iter().map(look));
-            confirmed
-        });
-        let confirmed = match confirmed.await {
-            Err(RequestError::Refused(_)) => Ok(()),
-            confirmed => confirmed,
-        };
-        let mut renewals = Vec::with_capacity(holds.len());
-        for look in looks {
-            renewals.push(match (&confirmed, look) {
-                (Err(RequestError::Ended), _) => Renewal::Lost,
-                // Without a path it was released meanwhile.
-                (Err(_), _) | (_, None) => Renewal::Unknown,
-                (Ok(()), Some(look)) => match self.judge(timeout_at(until, look).await) {
-                    Ok(Some(stat)) if self.is_mine(&stat) => {
-                        Renewal::Renewed(self.validity_since(sent))
-                    }
-                    Ok(_) | Err(RequestError::Ended) => Renewal::Lost,
-                    Err(_) => Renewal::Unknown,
-                },
+    fn renew<'a>(&'a self, holds: &'a [Request]) -> BoxFuture<'a, Vec<Renewal>> {
+        Box::pin(async move {
+            let sent = Instant::now();
+            let until = sent + RESPONSE_TIMEOUT.min(self.timeout() / HEARTBEATS_PER_TIMEOUT);
+            let paths: Vec<_> = {
+                let held = lock(&self.held);
+                holds.iter().map(|hold| held.get(&hold.id).cloned()).collect()
+            };
+            let look = |path: &Option<Arc<str>>| Some(self.client.check_stat(path.as_ref()?));
+            let mut looks = Vec::new();
+            let confirmed = self.commit(until, |client| {
+                let confirmed = change_nothing(client);
+                looks.extend(paths.iter().map(look));
+                confirmed
             });
-        }
-        renewals
+            let confirmed = match confirmed.await {
+                Err(RequestError::Refused(_)) => Ok(()),
+                confirmed => confirmed,
+            };
+            let mut renewals = Vec::with_capacity(holds.len());
+            for look in looks {
+                renewals.push(match (&confirmed, look) {
+                    (Err(RequestError::Ended), _) => Renewal::Lost,
+                    // Without a path it was released meanwhile.
+                    (Err(_), _) | (_, None) => Renewal::Unknown,
+                    (Ok(()), Some(look)) => match self.judge(timeout_at(until, look).await) {
+                        Ok(Some(stat)) if self.is_mine(&stat) => {
+                            Renewal::Renewed(self.validity_since(sent))
+                        }
+                        Ok(_) | Err(RequestError::Ended) => Renewal::Lost,
+                        Err(_) => Renewal::Unknown,
+                    },
+                });
+            }
+            renewals
+        })
     }
 }
 

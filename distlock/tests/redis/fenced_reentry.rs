@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::support::{LONG, connect, fresh_name, granted, options, server};
-use async_trait::async_trait;
+use distlock::BoxFuture;
 use distlock::{
     Backends, Guard, LockError, LockKind, LockName, LockOptions, Locker, Locks, Multi, Owner,
     ReadWrite, Token, TokenIssuer, locker,
@@ -15,10 +15,9 @@ use distlock::{
 #[derive(Default)]
 struct Counter(AtomicU64);
 
-#[async_trait]
 impl TokenIssuer for Counter {
-    async fn next(&self, _: &LockName) -> Result<Token, LockError> {
-        Ok(Token(self.0.fetch_add(1, Ordering::SeqCst) + 1))
+    fn next<'a>(&'a self, _: &'a LockName) -> BoxFuture<'a, Result<Token, LockError>> {
+        Box::pin(async move { Ok(Token(self.0.fetch_add(1, Ordering::SeqCst) + 1)) })
     }
 }
 

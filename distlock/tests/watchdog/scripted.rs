@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use async_trait::async_trait;
+use distlock::BoxFuture;
 use distlock::{
     Acquisition, Guarantees, Hold, LockError, LockKind, LockName, Locker, LostSignal, Release,
     Renewal, RenewalTarget, Renewer, Request, Validity, guarantees,
@@ -100,27 +100,28 @@ impl Locker for ScriptedLocker {
 
 struct ScriptedAcquisition(ScriptedLocker, Request);
 
-#[async_trait]
 impl Acquisition for ScriptedAcquisition {
-    async fn attempt(&mut self) -> Result<Option<Box<dyn Hold>>, LockError> {
-        let Self(scripted, request) = self;
-        if scripted.keeps(&request.name) {
-            return Ok(None);
-        }
-        let sent = Instant::now();
-        scripted.server().held_until.insert(request.name.clone(), sent + request.lease);
-        let validity = Validity::of_lease(sent, request.lease);
-        Ok(Some(Box::new(ScriptedHold(scripted.clone(), request.clone(), validity))))
+    fn attempt(&mut self) -> BoxFuture<'_, Result<Option<Box<dyn Hold>>, LockError>> {
+        Box::pin(async move {
+            let Self(scripted, request) = self;
+            if scripted.keeps(&request.name) {
+                return Ok(None);
+            }
+            let sent = Instant::now();
+            scripted.server().held_until.insert(request.name.clone(), sent + request.lease);
+            let validity = Validity::of_lease(sent, request.lease);
+            Ok(Some(Box::new(ScriptedHold(scripted.clone(), request.clone(), validity))
+                as Box<dyn Hold>))
+        })
     }
 
-    async fn abandon(&mut self) -> Result<(), LockError> {
-        Ok(())
+    fn abandon(&mut self) -> BoxFuture<'_, Result<(), LockError>> {
+        Box::pin(async move { Ok(()) })
     }
 }
 
 struct ScriptedHold(ScriptedLocker, Request, Validity);
 
-#[async_trait]
 impl Hold for ScriptedHold {
     fn validity(&self) -> Validity {
         self.2
@@ -130,35 +131,38 @@ impl Hold for ScriptedHold {
         Some(RenewalTarget { renewer: self.0.renewer.clone(), request: self.1.clone() })
     }
 
-    async fn release(&mut self) -> Result<Release, LockError> {
-        let freed = self.0.server().held_until.remove(&self.1.name);
-        Ok(if freed.is_some() { Release::Released } else { Release::Gone })
+    fn release(&mut self) -> BoxFuture<'_, Result<Release, LockError>> {
+        Box::pin(async move {
+            let freed = self.0.server().held_until.remove(&self.1.name);
+            Ok(if freed.is_some() { Release::Released } else { Release::Gone })
+        })
     }
 }
 
-#[async_trait]
 impl Renewer for ScriptedRenewer {
-    async fn renew(&self, holds: &[Request]) -> Vec<Renewal> {
-        let sent = Instant::now();
-        let fate = self.call(holds);
-        assert!(fate != Fate::Panics, "as it was told");
-        if let Fate::Answered(delay) = fate
-            && delay > AT_ONCE
-        {
+    fn renew<'a>(&'a self, holds: &'a [Request]) -> BoxFuture<'a, Vec<Renewal>> {
+        Box::pin(async move {
+            let sent = Instant::now();
+            let fate = self.call(holds);
+            assert!(fate != Fate::Panics, "as it was told");
+            if let Fate::Answered(delay) = fate
+                && delay > AT_ONCE
+            {
+                sleep(delay / 2).await;
+            }
+            let renewed = if fate == Fate::LostBefore { vec![] } else { self.act(holds) };
+            let Fate::Answered(delay) = fate else {
+                sleep(ANSWER).await;
+                return vec![Renewal::Unknown; holds.len()];
+            };
             sleep(delay / 2).await;
-        }
-        let renewed = if fate == Fate::LostBefore { vec![] } else { self.act(holds) };
-        let Fate::Answered(delay) = fate else {
-            sleep(ANSWER).await;
-            return vec![Renewal::Unknown; holds.len()];
-        };
-        sleep(delay / 2).await;
-        let validity = |hold: &Request| Renewal::Renewed(Validity::of_lease(sent, hold.lease));
-        let answer = |(hold, kept)| if kept { validity(hold) } else { Renewal::Lost };
-        for hold in holds {
-            self.0.lock().expect("no panic").unanswered.insert(hold.name.clone(), 0);
-        }
-        holds.iter().zip(renewed).map(answer).collect()
+            let validity = |hold: &Request| Renewal::Renewed(Validity::of_lease(sent, hold.lease));
+            let answer = |(hold, kept)| if kept { validity(hold) } else { Renewal::Lost };
+            for hold in holds {
+                self.0.lock().expect("no panic").unanswered.insert(hold.name.clone(), 0);
+            }
+            holds.iter().zip(renewed).map(answer).collect()
+        })
     }
 }
 

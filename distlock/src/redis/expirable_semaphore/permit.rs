@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -114,7 +114,6 @@ struct PermitHold {
     latch: String,
 }
 
-#[async_trait]
 impl Hold for PermitHold {
     fn validity(&self) -> Validity {
         self.validity
@@ -125,9 +124,11 @@ impl Hold for PermitHold {
         Some(RenewalTarget { renewer, request: self.request.clone() })
     }
 
-    async fn release(&mut self) -> Result<Release, LockError> {
-        let answer = self.semaphore.send_release(&self.request.owner, &self.latch).await?;
-        delete_latches(&self.semaphore.0.server, &self.latch).await;
-        Ok(if answer.value == 1 { Release::Released } else { Release::Gone })
+    fn release(&mut self) -> BoxFuture<'_, Result<Release, LockError>> {
+        Box::pin(async move {
+            let answer = self.semaphore.send_release(&self.request.owner, &self.latch).await?;
+            delete_latches(&self.semaphore.0.server, &self.latch).await;
+            Ok(if answer.value == 1 { Release::Released } else { Release::Gone })
+        })
     }
 }

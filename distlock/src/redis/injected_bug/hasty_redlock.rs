@@ -1,7 +1,7 @@
 //! Redlock that ignores the time of asking: no time-out per server, and no look at the clock after
 //! a majority.
 
-use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use futures_util::future::join_all;
 use tokio::time::Instant;
 
@@ -25,7 +25,6 @@ impl HastyRedlock {
     }
 }
 
-#[async_trait]
 impl Locker for HastyRedlock {
     fn name(&self) -> &'static str {
         self.redlock.name()
@@ -35,12 +34,14 @@ impl Locker for HastyRedlock {
         self.redlock.guarantees()
     }
 
-    async fn check_servers(&self) -> Result<(), LockError> {
-        self.redlock.check_servers().await
+    fn check_servers(&self) -> BoxFuture<'_, Result<(), LockError>> {
+        Box::pin(async move { self.redlock.check_servers().await })
     }
 
-    async fn flush(&self) {
-        self.redlock.flush().await;
+    fn flush(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            self.redlock.flush().await;
+        })
     }
 
     fn begin(&self, request: Request) -> Box<dyn Acquisition> {
@@ -55,23 +56,27 @@ struct HastyAcquisition {
     request: Request,
 }
 
-#[async_trait]
 impl Acquisition for HastyAcquisition {
-    async fn attempt(&mut self) -> Result<Option<Box<dyn Hold>>, LockError> {
-        let request = &self.request;
-        let asked = self.connections.iter_mut().map(|server| set_nx::take(server, request));
-        let granted = join_all(asked).await.iter().filter(|it| matches!(it, Ok(Some(_)))).count();
-        if granted > self.connections.len() / 2 {
-            let validity = Validity::of_lease(Instant::now(), request.lease);
-            let (redlock, request) = (self.redlock.clone(), request.clone());
-            return Ok(Some(Box::new(HastyHold { redlock, request, validity })));
-        }
-        self.abandon().await?;
-        Ok(None)
+    fn attempt(&mut self) -> BoxFuture<'_, Result<Option<Box<dyn Hold>>, LockError>> {
+        Box::pin(async move {
+            let request = &self.request;
+            let asked = self.connections.iter_mut().map(|server| set_nx::take(server, request));
+            let granted =
+                join_all(asked).await.iter().filter(|it| matches!(it, Ok(Some(_)))).count();
+            if granted > self.connections.len() / 2 {
+                let validity = Validity::of_lease(Instant::now(), request.lease);
+                let (redlock, request) = (self.redlock.clone(), request.clone());
+                return Ok(Some(
+                    Box::new(HastyHold { redlock, request, validity }) as Box<dyn Hold>
+                ));
+            }
+            self.abandon().await?;
+            Ok(None)
+        })
     }
 
-    async fn abandon(&mut self) -> Result<(), LockError> {
-        self.redlock.begin(self.request.clone()).abandon().await
+    fn abandon(&mut self) -> BoxFuture<'_, Result<(), LockError>> {
+        Box::pin(async move { self.redlock.begin(self.request.clone()).abandon().await })
     }
 }
 
@@ -81,7 +86,6 @@ struct HastyHold {
     validity: Validity,
 }
 
-#[async_trait]
 impl Hold for HastyHold {
     fn validity(&self) -> Validity {
         self.validity
@@ -91,8 +95,10 @@ impl Hold for HastyHold {
         Some(RenewalTarget { renewer: self.redlock.renewer(), request: self.request.clone() })
     }
 
-    async fn release(&mut self) -> Result<Release, LockError> {
-        self.redlock.begin(self.request.clone()).abandon().await?;
-        Ok(Release::Released)
+    fn release(&mut self) -> BoxFuture<'_, Result<Release, LockError>> {
+        Box::pin(async move {
+            self.redlock.begin(self.request.clone()).abandon().await?;
+            Ok(Release::Released)
+        })
     }
 }
