@@ -37,7 +37,7 @@ failpoints := seckill/failpoints,seckill/otlp
   test-quick test-times test-mysql test-valkey interop interop-short peers clients clients-test \
   jvm compare-jvm jvm-test \
   fuzz-api fuzz-api-short \
-  bench bench-check bench-load bench-locks bench-mysql \
+  bench bench-check bench-load bench-locks bench-mysql bench-traces \
   fmt fmt-check lint features package msrv tidy deny dev-binaries unit failpoints docs book \
   check-compose \
   check-image check-kubernetes check-monitoring try-compose \
@@ -223,6 +223,13 @@ fuzz-api-short: install-all dev-binaries
 	EXAMPLES=5 BOUNDS=proxy-admin tests/fuzz_api.sh
 
 # About two hours; ARGS="--rows grouped-64,single-64" takes less, and --list names all rows.
+bench-traces: ## Measure what traces cost a replica in processor time
+	@deploy/install-servers.sh --for-bench
+	$(build-release) --features seckill/otlp
+	mkdir -p $(report)
+	target/release/loadtest bench --json $(report)/bench-traces.json \
+	  --rows traces,traces-0,traces-grouped,traces-grouped-0 $(ARGS)
+
 bench: jvm ## Measure the service beside the database's bare transaction, against its bars
 	@deploy/install-servers.sh --for-bench
 	$(build-release)

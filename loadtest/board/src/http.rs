@@ -35,8 +35,8 @@ use crate::setup::{LANES, REPLICAS, RaceSetup, none_of, not_a_number, not_an_obj
 const MAX_BODY_BYTES: usize = 4096;
 /// Most pages that read at the same time.
 const MAX_STREAMS: usize = 16;
-/// From one batch of events to the next.
-const BATCH_INTERVAL: Duration = Duration::from_millis(20);
+/// From one batch of events to the next: shorter than a picture of the page, which lasts 17 ms.
+const BATCH_INTERVAL: Duration = Duration::from_millis(10);
 /// Most events of a batch.
 const MAX_BATCH: usize = 2000;
 /// Most faults of a lane that wait for their turn.

@@ -42,6 +42,30 @@ async fn a_button_of_a_link_names_the_chosen_link_and_breaks_it() {
     assert_eq!(page.text(button).await, "半开数据库");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_older_than_the_time_shown_counts_at_once_and_at_its_own_time() {
+    let page = begun(&RaceSetup::default()).await;
+    let order = |t: u64, n: u64| {
+        page.push(&[
+            json!(["i", 0, t - 50_000, n, n]),
+            json!(["o", 0, t, n, "r1", n.to_string(), t - 40_000, t - 10_000, 0, 5000]),
+        ]);
+    };
+    let sold = |count: u64| {
+        format!("document.querySelector('#lane-left .sold dd').textContent === '{count} / 300'")
+    };
+    order(2_000_000, 1);
+    page.browser.run("document.getElementById('latest').click()").await;
+    page.shows(&sold(1)).await;
+    order(1_000_000, 2);
+    page.shows(&sold(2)).await;
+    assert_eq!(page.text("#clock").await, "2.000 s / 2.000 s");
+    let earlier = "const it = document.getElementById('scrubber'); it.value = '1500'; \
+                   it.dispatchEvent(new Event('input'))";
+    page.browser.run(earlier).await;
+    page.shows(&sold(1)).await;
+}
+
 /// A race with tokens in the left lane, under one lock for the voucher.
 fn fenced_setup() -> RaceSetup {
     let lanes = Challenge::of(5).expect("a challenge").solution;

@@ -36,9 +36,14 @@ pub struct BenchFlags {
 }
 
 impl BenchFlags {
+    /// Whether no rows were named.
+    pub fn is_all(&self) -> bool {
+        self.rows == ["all"]
+    }
+
     /// The rows that were asked for; an unknown name is a usage error.
     pub fn of<R>(&self, mut all: Vec<R>, name: impl Fn(&R) -> &str) -> Result<Vec<R>> {
-        if self.rows == ["all"] {
+        if self.is_all() {
             return Ok(all);
         }
         let known = |asked: &&String| all.iter().any(|row| name(row) == **asked);

@@ -36,6 +36,9 @@ pub struct Setup {
     pub replication: Option<Replication>,
     /// The fewest seconds of its warm-up.
     pub warm_up: u64,
+    /// The share of the requests whose traces are sent to a collector. The program needs its
+    /// feature `otlp` then.
+    pub trace_ratio: Option<&'static str>,
 }
 
 const SINGLE: Setup = Setup {
@@ -52,6 +55,7 @@ const SINGLE: Setup = Setup {
     fleet: Fleet::RUST,
     replication: None,
     warm_up: 1,
+    trace_ratio: None,
 };
 const GROUPED: Setup = Setup { flags: &["--writer=grouped"], ..SINGLE };
 const BUCKETS: Setup = Setup { stock_buckets: 8, ..SINGLE };
@@ -139,8 +143,16 @@ const fn locked(flags: &'static [&'static str], needs: ExtraServers) -> Measurem
     Measurement::Orders(Setup { flags, needs, ..SINGLE })
 }
 
+const fn traced(trace_ratio: &'static str, setup: Setup) -> Measurement {
+    Measurement::Orders(Setup { trace_ratio: Some(trace_ratio), ..setup })
+}
+
 /// All cells; in this order they are measured within their part of a round.
+<<<<<<< HEAD
 pub const CELLS: [Cell; 40] = [
+=======
+pub const CELLS: [Cell; 43] = [
+>>>>>>> board
     cell("bare:1", Measurement::Bare(1)),
     cell("bare:8", Measurement::Bare(8)),
     cell("bare:32", Measurement::Bare(32)),
@@ -180,6 +192,10 @@ pub const CELLS: [Cell; 40] = [
     cell("jvm zgc:64", Measurement::Orders(jvm(JvmTuning::Zgc))),
     cell("start single", Measurement::Start(SINGLE)),
     cell("start jvm", Measurement::Start(jvm(JvmTuning::G1))),
+    cell("traced single", traced("0.01", SINGLE)),
+    cell("untraced single", traced("0", SINGLE)),
+    cell("traced grouped", traced("0.01", GROUPED)),
+    cell("untraced grouped", traced("0", GROUPED)),
     cell("64 of 1000", Measurement::Orders(Setup { vouchers: 1000, wanted: 64, ..GROUPED })),
 ];
 

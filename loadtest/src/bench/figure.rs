@@ -38,6 +38,8 @@ pub struct Sample {
 pub const GENERATOR: &str = "generator";
 /// The server of the database.
 pub const DATABASE: &str = "database";
+/// The replicas of the service.
+pub const REPLICAS: &str = "replicas";
 
 impl Sample {
     /// Microseconds of processor time of everything that serves, for each order.
@@ -58,6 +60,8 @@ pub enum Figure {
     P99,
     /// Processor time of all servers for each order.
     ServerTime,
+    /// Processor time of the replicas alone for each order.
+    ReplicaTime,
     /// Processor time of the database alone for each order: what it can make of processors of its
     /// own, whatever else runs on this machine.
     DatabaseTime,
@@ -73,6 +77,7 @@ impl Figure {
             Self::PerSecond => Some(sample.per_s),
             Self::P99 => Some(sample.p99_ms),
             Self::ServerTime => Some(sample.server_us()),
+            Self::ReplicaTime => sample.cpu_us.get(REPLICAS).copied(),
             Self::DatabaseTime => sample.cpu_us.get(DATABASE).copied(),
             Self::Memory => sample.memory_mib,
             Self::Ready => sample.ready_ms,
@@ -142,10 +147,11 @@ mod tests {
 
     #[test]
     fn the_generator_is_no_server_and_the_database_is_one_of_several() {
-        let cpu_us = BTreeMap::from([(GENERATOR, 40.0), (DATABASE, 30.0), ("redis", 5.0)]);
+        let cpu_us = BTreeMap::from([(GENERATOR, 40.0), (DATABASE, 30.0), (REPLICAS, 5.0)]);
         let sample = Sample { cpu_us, ..Sample::default() };
         assert!((sample.server_us() - 35.0).abs() < 1e-9);
         assert_eq!(Figure::DatabaseTime.of(&sample), Some(30.0));
+        assert_eq!(Figure::ReplicaTime.of(&sample), Some(5.0));
         assert_eq!(Figure::DatabaseTime.of(&Sample::default()), None);
     }
 }

@@ -18,7 +18,8 @@
 //!   sample; [`row_report`]: the result of a row.
 //! - [`bare_transaction`]: the database alone; [`service`]: one round of a service;
 //!   [`queued`]: the mode of that name; [`sold_out`]: requests after the last unit.
-//! - [`revoked`]: revoked tokens; [`turns`]: slices in turn; [`parts`]: where the time goes.
+//! - [`revoked`]: revoked tokens; [`trace_collector`]: where traces are
+//!   sent; [`turns`]: slices in turn; [`parts`]: where the time goes.
 //! - [`text`]: the table.
 
 pub mod bare_transaction;
@@ -32,6 +33,7 @@ pub mod rows;
 pub mod service;
 pub mod sold_out;
 pub mod text;
+pub mod trace_collector;
 pub mod turns;
 
 use std::collections::BTreeMap;

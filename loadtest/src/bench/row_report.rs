@@ -114,11 +114,11 @@ pub(super) fn judge(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::figure::GENERATOR;
+    use crate::bench::figure::{GENERATOR, REPLICAS};
     use crate::bench::rows::ROWS;
 
     fn sample(per_s: f64, servers_us: f64) -> Sample {
-        let cpu_us = BTreeMap::from([("replicas", servers_us), (GENERATOR, 100.0)]);
+        let cpu_us = BTreeMap::from([(REPLICAS, servers_us), (GENERATOR, 100.0)]);
         Sample { per_s, cpu_us, ..Sample::default() }
     }
 

@@ -38,6 +38,12 @@ impl Row {
         self.most_plain.filter(|_| flavor != Flavor::MySql).map(Bar::AtMost)
     }
 
+    /// Whether the program needs its feature `otlp`; such a row is measured only by name.
+    pub fn needs_otlp(&self) -> bool {
+        let setup = find_cell(self.cell).and_then(Cell::setup);
+        setup.is_some_and(|setup| setup.trace_ratio.is_some())
+    }
+
     /// Whether its figure is a rate, which moves with the host.
     pub fn is_rate(&self) -> bool {
         self.figure == Figure::PerSecond
@@ -75,8 +81,17 @@ const fn costing(most_plain: f64, row: Row) -> Row {
     Row { most_plain: Some(most_plain), ..row }
 }
 
+/// What traces cost a replica in processor time.
+const fn traced(
+    name: &'static str,
+    what: &'static str,
+    cells: (&'static str, &'static [&'static str]),
+) -> Row {
+    of(Figure::ReplicaTime, row(name, what, cells, Some(at_most(1.03))))
+}
+
 /// All rows. A new one needs a line here, and a cell in `cells.rs` unless there is one.
-pub const ROWS: [Row; 41] = [
+pub const ROWS: [Row; 45] = [
     costing(
         11.0,
         row("grouped-64", "grouped, orders/s", ("grouped:64", BARE), Some(at_least(2.5, 5.0))),
@@ -228,6 +243,10 @@ pub const ROWS: [Row; 41] = [
         Figure::Ready,
         row("jvm-ready", "ms to ready: a replica in Java", ("start jvm", &["start single"]), None),
     ),
+    traced("traces", "1 % of the requests traced, single", ("traced single", SINGLE_CELL)),
+    traced("traces-0", "traces on, 0 %, single", ("untraced single", SINGLE_CELL)),
+    traced("traces-grouped", "1 % of the requests traced, grouped", ("traced grouped", GATHERED)),
+    traced("traces-grouped-0", "traces on, 0 %, grouped", ("untraced grouped", GATHERED)),
     row("spread", "grouped: 64 of 1,000 vouchers", ("64 of 1000", GATHERED), None),
 ];
 
@@ -268,6 +287,13 @@ mod tests {
         let p99: Vec<&Row> = ROWS.iter().filter(|row| row.name == "p99").collect();
         let names: Vec<&str> = cells_of(&p99).iter().map(|cell| cell.name).collect();
         assert_eq!(names, ["single:64", "half single", "half grouped"]);
+    }
+
+    #[test]
+    fn rows_that_need_the_feature_otlp_are_those_of_traces() {
+        let named = ROWS.iter().filter(|row| row.needs_otlp()).map(|row| row.name);
+        let named: Vec<&str> = named.collect();
+        assert_eq!(named, ["traces", "traces-0", "traces-grouped", "traces-grouped-0"]);
     }
 
     #[test]

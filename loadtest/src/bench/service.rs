@@ -32,9 +32,10 @@ use tokio::process::Command;
 
 use super::bare_transaction::BareTransaction;
 use super::cells::Setup;
-use super::figure::{DATABASE, GENERATOR, Sample};
+use super::figure::{DATABASE, GENERATOR, REPLICAS, Sample};
 use super::parts::Parts;
 use super::revoked::revoke;
+use super::trace_collector::{BATCH_DEADLINE, TraceCollector};
 use super::turns::{Turn, Turns, slices, together};
 
 /// Units of a voucher: more than a round can sell.
@@ -77,6 +78,7 @@ pub(super) struct Round<'a> {
     pub(super) deployment: Deployment,
     pub(super) target: Arc<Target>,
     pub(super) vouchers: Vec<u64>,
+    collector: Option<TraceCollector>,
 }
 
 impl Stage {
@@ -133,10 +135,16 @@ impl Stage {
     pub(super) async fn open<'a>(&'a self, setup: &'a Setup, stock: u64) -> Result<Round<'a>> {
         let number = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let number = number.ok_or_else(|| Error::Setup("too many cells at once".to_owned()))?;
+        let mut flags: Vec<String> = setup.flags.iter().map(|flag| (*flag).to_owned()).collect();
+        let collector = match setup.trace_ratio {
+            Some(ratio) => Some(TraceCollector::start(ratio).await?),
+            None => None,
+        };
+        flags.extend(collector.iter().flat_map(TraceCollector::flags));
         let spec = DeploymentSpec {
             number,
             replicas: setup.replicas,
-            flags: setup.flags.iter().map(|flag| (*flag).to_owned()).collect(),
+            flags,
             fleet: setup.fleet,
             worker_threads: Some(worker_threads()),
             needs: setup.needs,
@@ -159,7 +167,7 @@ impl Stage {
         };
         let target = Target::parse(&url)?;
         let vouchers = put_on_sale(&deployment, setup, stock).await?;
-        Ok(Round { stage: self, setup, deployment, target, vouchers })
+        Ok(Round { stage: self, setup, deployment, target, vouchers, collector })
     }
 
     /// Ends a deployment and drops its database, so that the next one finds none like it.
@@ -210,7 +218,11 @@ impl Round<'_> {
         let perhaps = acknowledged + of_all(Outcome::Unknown);
         self.look_for(acknowledged..=perhaps, "acknowledged").await?;
         let pid = self.deployment.replicas().first().map(|replica| replica.pid());
-        Ok(Sample { memory_mib: pid.and_then(memory_mib), ..together(samples) })
+        let mut sample = Sample { memory_mib: pid.and_then(memory_mib), ..together(samples) };
+        if let Some(collector) = &self.collector {
+            sample.invalid.extend(collector.why_invalid(BATCH_DEADLINE).await);
+        }
+        Ok(sample)
     }
 
     async fn slice(&self, plan: &Plan) -> Result<(Sample, Figures)> {
@@ -357,7 +369,7 @@ pub fn servers_of(deployment: &Deployment) -> Vec<NamedProcess> {
         ("redis", deployment.main_redis().pid()),
         ("proxy", deployment.proxy_pid()),
     ];
-    all.extend(deployment.replicas().iter().map(|replica| ("replicas", replica.pid())));
+    all.extend(deployment.replicas().iter().map(|replica| (REPLICAS, replica.pid())));
     all.extend(deployment.lock_server());
     all
 }

@@ -7,12 +7,12 @@ use loadtest_measure::bars::{Bar, Outcome, ROUNDS, SECONDS, Verdict, median, spr
 use loadtest_measure::table::{percent, table};
 
 use super::BenchReport;
-use super::figure::{DATABASE, Figure, GENERATOR, Sample};
+use super::figure::{DATABASE, Figure, GENERATOR, REPLICAS, Sample};
 use super::parts::HTTP;
 use super::row_report::RowReport;
 
 /// What serves, in the order of the columns.
-const SERVERS: [&str; 6] = ["replicas", "redis", DATABASE, "proxy", "zookeeper", "etcd"];
+const SERVERS: [&str; 6] = [REPLICAS, "redis", DATABASE, "proxy", "zookeeper", "etcd"];
 /// The parts of a purchase, in their order.
 const PARTS: [&str; 8] =
     [HTTP, "token", "lock", "queue", "transaction", "release", "purchase", "request"];

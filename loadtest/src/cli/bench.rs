@@ -8,7 +8,7 @@ use loadtest_measure::print::{print_line, print_status};
 
 use super::{PrivateArgs, stop_on_signal};
 use crate::bench::Bench;
-use crate::bench::rows::ROWS;
+use crate::bench::rows::{ROWS, Row};
 
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES)]
@@ -22,7 +22,8 @@ pub(super) struct BenchArgs {
 /// Whether every bar is met.
 pub(super) async fn run(args: BenchArgs) -> Result<bool> {
     let choice = args.choice;
-    let rows = choice.of(ROWS.iter().collect(), |row| row.name)?;
+    let is_measured = |row: &&Row| choice.list || !choice.is_all() || !row.needs_otlp();
+    let rows = choice.of(ROWS.iter().filter(is_measured).collect(), |row| row.name)?;
     if choice.list {
         for row in rows {
             print_line(format_args!("{}: {}", row.name, row.what));

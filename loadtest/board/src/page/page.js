@@ -6,6 +6,8 @@ const isReplay = saved !== null;
 const calm = matchMedia('(prefers-reduced-motion: reduce)');
 /** Between two pictures where motion is to be reduced. */
 const CALM_MS = 500;
+/** Between two positions of the scrubber while a race plays. */
+const SCRUB_MS = 100;
 const get = (id) => document.getElementById(id);
 
 const player = new Player();
@@ -169,7 +171,8 @@ function take({ race, setup, events }) {
   if (setup) begin(race, setup);
   if (!model) return;
   events.forEach((event) => model.add(event));
-  refreshState();
+  // Requests, faults and what is known of them change no state.
+  if (setup || events.some(([sort]) => 'svc'.includes(sort))) refreshState();
 }
 
 function refreshState() {
@@ -217,12 +220,17 @@ function drawTicks() {
   }));
 }
 
-function refreshTime() {
+let lastScrub = 0;
+
+/** Shows the time; the scrubber and its marks follow a race that plays a few times a second. */
+function refreshTime(now) {
+  setText(get('clock'), `${seconds(player.head)} / ${seconds(model.known)}`);
+  if (player.isPlaying && now - lastScrub < SCRUB_MS) return;
+  lastScrub = now;
   const scrubber = get('scrubber');
   scrubber.max = String(Math.ceil(model.known / 1000));
   scrubber.value = String(Math.round(player.head / 1000));
   scrubber.setAttribute('aria-valuetext', seconds(player.head));
-  setText(get('clock'), `${seconds(player.head)} / ${seconds(model.known)}`);
   setText(get('play'), t(player.isPlaying ? 'pause' : 'play'));
   get('jump').disabled = model.violatedAt === Infinity;
   drawTicks();
@@ -263,7 +271,7 @@ function frame(now) {
       lastPicture = now;
       views.forEach((view) => view.update(player.head, span));
       challenges.update(shownResult());
-      refreshTime();
+      refreshTime(now);
       announceNews();
     }
   }

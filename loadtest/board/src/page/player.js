@@ -1,7 +1,7 @@
 // The time that is shown: it plays, stops, steps, and is dragged.
 
 /** How far the time shown may be behind a running race before it hurries: events are in batches. */
-const SLACK = 20000;
+const SLACK = 10000;
 /** How much faster it is for each second that it is further behind, and at most. */
 const HASTE = 100;
 const MOST_HASTE = 20;
