@@ -148,11 +148,7 @@ const fn traced(trace_ratio: &'static str, setup: Setup) -> Measurement {
 }
 
 /// All cells; in this order they are measured within their part of a round.
-<<<<<<< HEAD
-pub const CELLS: [Cell; 40] = [
-=======
-pub const CELLS: [Cell; 43] = [
->>>>>>> board
+pub const CELLS: [Cell; 44] = [
     cell("bare:1", Measurement::Bare(1)),
     cell("bare:8", Measurement::Bare(8)),
     cell("bare:32", Measurement::Bare(32)),
