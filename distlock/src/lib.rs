@@ -78,8 +78,8 @@
 //! - `inspector` and `composite_inspector` (locks seen from outside), `deadlock_detector` (tasks
 //!   that wait for each other), `failpoint` (where the laboratory makes processes fail);
 //! - `tower` (a request under a lock);
-//! - the mechanisms: `none`, `local`, `multi` with `multi_hold`, `redis`, `mysql`, `zookeeper`,
-//!   `etcd`;
+//! - the mechanisms: `none`, `local`, `multi` with `multi_acquisition` and `multi_hold`, `redis`,
+//!   `mysql`, `zookeeper`, `etcd`;
 //!   `injected_bug` (feature `injected-bugs`) has locks with one deliberate bug each;
 //! - `synchronizer`: names of the types that are no locks, semaphores and a latch, in `redis`.
 
@@ -121,6 +121,7 @@ mod locks;
 mod loss_report;
 mod lost_signal;
 mod multi;
+mod multi_acquisition;
 mod multi_hold;
 #[cfg(feature = "mysql")]
 pub mod mysql;
@@ -214,10 +215,10 @@ pub use deadlock_detector::{Deadlock, DeadlockDetector, DeadlockedTask, WaitExch
 /// The attribute asks for no fencing token: [`Locks::lock`] brings one.
 #[cfg(feature = "macros")]
 pub use distlock_macros::locked;
-/// A future that may go to another thread: what methods of [`Locker`] and the like return.
-pub use futures_util::future::BoxFuture;
 pub use error::LockError;
 pub use fence::{Token, TokenIssuer};
+/// A future that may go to another thread: what methods of [`Locker`] and the like return.
+pub use futures_util::future::BoxFuture;
 pub use guarantees::{Fencing, Guarantees, HoldKind, OwnerCheck, RenewalKind, Support, WakeKind};
 pub use guard::Guard;
 pub use hold_state::LossCause;

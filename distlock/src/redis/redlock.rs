@@ -321,9 +321,8 @@ impl Acquisition for RedlockAcquisition {
             let validity = Validity::of_lease(sent, self.request.lease);
             if votes.carried() && !validity.has_ended() {
                 let (nodes, request) = (Arc::clone(&self.nodes), self.request.clone());
-                return Ok(Some(
-                    Box::new(RedlockHold { nodes, request, validity }) as Box<dyn Hold>
-                ));
+                let hold: Box<dyn Hold> = Box::new(RedlockHold { nodes, request, validity });
+                return Ok(Some(hold));
             }
             self.nodes.release(&self.request, Votes::is_answered).await;
             // One that says no while most are dead says nothing of the lock.
