@@ -169,14 +169,16 @@ not-redis := mysql- zookeeper:: etcd:: local:: none:: client-
 # The flaws of locks in Redis, but for those of a clock that is set.
 of-redis-flaws := failover:: five:: late_release:: long_work:: reentry:: stays_for_ever:: wake_up::
 of-redis := sentinel:: faults:: rights:: stuck:: redis_urls:: limits:: every_kind:: \
-  released:: queued:: login:: lock_servers::
+  released:: queued:: login:: lock_servers:: redis_cluster::
+# What these words mean besides: pages in a browser, and databases.
+not-of-redis := page:: database_failover::
 test-valkey: install-servers dev-binaries ## Run the tests about Redis on Valkey instead of Redis
 	server="$${REDIS_SERVER:-$$(deploy/fetch-valkey.sh)}"; export REDIS_SERVER="$$server"; \
 	  cargo test --locked -p distlock --features injected-bugs \
 	    --test redis --test cluster --test sentinel && \
 	  cargo test --locked -p conformance --test conformance -- $(not-redis:%=--skip %) && \
 	  cargo test --locked -p conformance --test flaws -- $(of-redis-flaws) && \
-	  cargo test --locked -p seckill --test service -- $(of-redis)
+	  cargo test --locked -p seckill --test service -- $(of-redis) $(not-of-redis:%=--skip %)
 
 # Ten minutes. Maven fetches Redisson and Curator. ARGS="redisson-4::" runs a part.
 lock-bench := -p conformance --features interop --bench locks --locked
@@ -222,7 +224,7 @@ fuzz-api: install-all dev-binaries ## Send generated requests and compare answer
 fuzz-api-short: install-all dev-binaries
 	EXAMPLES=5 BOUNDS=proxy-admin tests/fuzz_api.sh
 
-# About two hours; ARGS="--rows grouped-64,single-64" takes less, and --list names all rows.
+# Four rows, and a build of its own.
 bench-traces: ## Measure what traces cost a replica in processor time
 	@deploy/install-servers.sh --for-bench
 	$(build-release) --features seckill/otlp
@@ -230,6 +232,7 @@ bench-traces: ## Measure what traces cost a replica in processor time
 	target/release/loadtest bench --json $(report)/bench-traces.json \
 	  --rows traces,traces-0,traces-grouped,traces-grouped-0 $(ARGS)
 
+# About two hours; ARGS="--rows grouped-64,single-64" takes less, and --list names all rows.
 bench: jvm ## Measure the service beside the database's bare transaction, against its bars
 	@deploy/install-servers.sh --for-bench
 	$(build-release)

@@ -180,6 +180,8 @@ mod tests {
     use std::sync::Mutex;
     use std::time::Duration;
 
+    use uuid::Uuid;
+
     use super::*;
     use crate::{Owner, local::Local, none::NoLock};
 

@@ -10,8 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use conformance::{Servers, fresh_name};
-use distlock::BoxFuture;
-use distlock::{Lease, LockError, LockKind, LockName, LockOptions, Locks};
+use distlock::{BoxFuture, Lease, LockError, LockKind, LockName, LockOptions, Locks};
 use loadtest_measure::error::{Error, Result};
 use tokio::sync::watch;
 use tokio::task::JoinSet;

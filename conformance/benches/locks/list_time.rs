@@ -7,8 +7,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use conformance::Servers;
-use distlock::BoxFuture;
-use distlock::{Lease, LockKind, LockName, LockOptions, Locks};
+use distlock::{BoxFuture, Lease, LockKind, LockName, LockOptions, Locks};
 use loadtest_measure::error::{Error, Result};
 use redis::aio::MultiplexedConnection;
 

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use conformance::{Addresses, Home, Servers, home, warm_up};
-use distlock::BoxFuture;
-use distlock::{LockError, LockKind, LockName, LockOptions, Locks, locker};
+use distlock::{BoxFuture, LockError, LockKind, LockName, LockOptions, Locks, locker};
 use loadtest_measure::error::Result;
 use loadtest_measure::processes::NamedProcess;
 use tokio::task::coop::consume_budget;

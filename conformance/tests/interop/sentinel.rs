@@ -126,7 +126,7 @@ impl Group {
         let begin = |side: &Side| side.contender.contend(contest.clone(), LONG_WAIT * 2);
         let pending = self.sides.each_ref().map(begin);
         let brought = pending.map(|pending| pending.wait().expect("a contest"));
-        self.is_master(master)?;
+        self.expect_master(master)?;
         let all = 2 * u64::from(TASKS) * ROUNDS;
         judge_sections(&self.sides.each_ref(), &brought, all);
         assert_eq!(number_in(&contest.counter), all, "increments were lost");
@@ -154,7 +154,7 @@ impl Group {
     fn fail_over(&self, progress: &Progress) -> Result<(u64, usize), ReplacedUnasked> {
         let nodes = self.sentinel.nodes();
         progress.each_enters(&self.sides, 0, BEFORE_THE_KILL);
-        self.is_master(0)?;
+        self.expect_master(0)?;
         let killed_ns = now_ns();
         nodes[0].kill().expect("it can be killed");
         let (master, _) = self.sentinel.await_promotion(0).expect("a failover");
@@ -164,7 +164,7 @@ impl Group {
         nodes[0].restart().expect("it can be restarted");
         self.sentinel.await_demotion(0).expect("it is a replica");
         progress.each_enters(&self.sides, now_ns(), 1);
-        self.is_master(master)?;
+        self.expect_master(master)?;
         Ok((killed_ns, master))
     }
 
@@ -199,7 +199,7 @@ impl Group {
         Contest::new(self.want.clone(), TASKS, rounds, &counter)
     }
 
-    fn is_master(&self, node: usize) -> Result<(), ReplacedUnasked> {
+    fn expect_master(&self, node: usize) -> Result<(), ReplacedUnasked> {
         if self.sentinel.master() == Some(node) { Ok(()) } else { Err(ReplacedUnasked) }
     }
 }

@@ -3,8 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use futures_util::future::BoxFuture;
-use futures_util::future::try_join_all;
+use futures_util::future::{BoxFuture, try_join_all};
 
 use super::client::{EtcdClient, EtcdError, deadline};
 use super::key::{child, is_lease_id, prefix, range_end};

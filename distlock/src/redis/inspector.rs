@@ -10,8 +10,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
-use futures_util::future::{join, try_join_all};
+use futures_util::future::{BoxFuture, join, try_join_all};
 use redis::{RedisError, RedisResult, Value};
 use uuid::Uuid;
 

@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 
 use std::fmt::Display;
 
-use futures_util::future::BoxFuture;
-use futures_util::future::join_all;
+use futures_util::future::{BoxFuture, join_all};
 use tokio::time::Instant;
 
 use super::RedisConnection;

@@ -1,7 +1,6 @@
 //! The inspector of `zookeeper`: reads the children of a lock's znode, those of Curator as well.
 
-use futures_util::future::BoxFuture;
-use futures_util::future::try_join_all;
+use futures_util::future::{BoxFuture, try_join_all};
 use zookeeper_client::{Client, Error};
 
 use super::ZooKeeperServer;

@@ -5,10 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::support::{LONG, connect, fresh_name, granted, options, server};
-use distlock::BoxFuture;
 use distlock::{
-    Backends, Guard, LockError, LockKind, LockName, LockOptions, Locker, Locks, Multi, Owner,
-    ReadWrite, Token, TokenIssuer, locker,
+    Backends, BoxFuture, Guard, LockError, LockKind, LockName, LockOptions, Locker, Locks, Multi,
+    Owner, ReadWrite, Token, TokenIssuer, locker,
 };
 
 /// Counts from one.

@@ -4,8 +4,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use distlock::{
-    CountdownLatch, ExpirableSemaphore, Guard, Lease, LockError, LockKind, LockName, LockOptions,
-    Locks, ReadWrite, RedisServer, Release, Semaphore,
+    Backend, CountdownLatch, ExpirableSemaphore, Guard, Lease, LockError, LockKind, LockName,
+    LockOptions, Locks, ReadWrite, RedisServer, Release, Semaphore,
 };
 use tokio::runtime::Handle;
 use tokio::task::{JoinHandle, spawn_blocking};
@@ -14,17 +14,6 @@ use crate::group::{Group, Loss, grants};
 use crate::support::redisson::{Service, kept};
 use crate::support::{LONG, assert_busy, at_once, eventually, fresh_name, locks_of};
 
-const KINDS: [LockKind; 9] = [
-    LockKind::SetnxExpire,
-    LockKind::SetNx,
-    LockKind::OwnerCheck,
-    LockKind::LuaRelease,
-    LockKind::GetsetTimestamp,
-    LockKind::Reentrant,
-    LockKind::Redisson,
-    LockKind::Fair,
-    LockKind::ReadWrite,
-];
 const RENEWED_KINDS: [LockKind; 3] = [LockKind::Redisson, LockKind::Fair, LockKind::ReadWrite];
 /// Longer than a failover whose first election fails; renewed every 5 s.
 const LEASE: Duration = Duration::from_secs(15);
@@ -98,7 +87,7 @@ async fn every_kind_keeps_others_out_through_a_failover_and_hands_over_after_it(
     let (holder, waiter) = (group.process().await, group.process().await);
     let newcomer = group.process().await;
     let mut all = Vec::new();
-    for kind in KINDS {
+    for kind in LockKind::ALL.into_iter().filter(|kind| kind.backend() == Backend::Redis) {
         all.push(ContendedLock::take(kind, &holder, &waiter).await);
     }
     fail_over(&group, &[&holder, &waiter, &newcomer]).await;

@@ -103,7 +103,7 @@ fn the_setting_in_use_is_blamed_and_not_the_one_that_it_overrides() {
                 said.contains(&format!("{name} is not usable: etcd endpoints: must be")),
                 "{said}"
             );
-            assert!(ended.code != Some(0) && !said.contains("hush"), "{ended:?}");
+            assert!(ended.code == Some(2) && !said.contains("hush"), "{ended:?}");
         }
     }
     let table = ["--kind", "mysql-table", "--database-url", "nonsense"];

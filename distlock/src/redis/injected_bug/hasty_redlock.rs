@@ -1,8 +1,7 @@
 //! Redlock that ignores the time of asking: no time-out per server, and no look at the clock after
 //! a majority.
 
-use futures_util::future::BoxFuture;
-use futures_util::future::join_all;
+use futures_util::future::{BoxFuture, join_all};
 use tokio::time::Instant;
 
 use super::super::{RedisConnection, RedisServer};

@@ -28,7 +28,8 @@ use crate::deployment::Deployment;
 /// than the database's wait for a row.
 const NEXT_WRITE_TIMEOUT: Duration = Duration::from_millis(3200);
 
-/// How long the next holder has for a write after its token, which a fence has to prevent.
+/// How long the next holder has for a write after its token, which a fence has to prevent. One that
+/// writes later has read the old stock all the same, and the judge finds what it sold.
 const WRITE_AFTER_TOKEN: Duration = Duration::from_millis(500);
 
 /// What others do while a holder stands still past its lock.

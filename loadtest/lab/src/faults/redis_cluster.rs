@@ -86,7 +86,7 @@ pub(super) async fn lose_a_master(context: &FaultContext<'_>) -> Result<String> 
         sleep(lasts.saturating_sub(took));
         // Also if no other has replaced it.
         if kills { master.restart() } else { master.thaw() }?;
-        let follows = has_role(master, "slave");
+        let follows = promoted && has_role(master, "slave");
         let (how, old) = (if kills { "killed" } else { "frozen" }, master.name());
         let (new, took) = (replica.name(), took.as_millis());
         let text = if promoted {
