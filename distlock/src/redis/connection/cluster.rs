@@ -5,11 +5,11 @@
 //! when a slot's master is unknown, when a node redirects (`MOVED`), and when a node does not
 //! answer. Then all known nodes are asked at once, and the first answer counts; if none answers,
 //! the nodes of the address are asked as well. Commands have the map asked for at most once per
-//! [`REFRESH_INTERVAL`]; `Cluster::masters` asks for it each time. That time doubles with each unchanged map, up to [`MAX_REFRESH_INTERVAL`],
-//! so commands that fail for another reason cost little. A redirection is followed at once. A slot
-//! that is being moved (`ASK`) is asked for at its new node. If the keys of a script are on two
-//! nodes (`TRYAGAIN`), or the cluster is electing (`CLUSTERDOWN`), the command is sent again for
-//! [`RETRY_TIMEOUT`].
+//! [`REFRESH_INTERVAL`]; `Cluster::masters` asks for it each time. That time doubles with each
+//! unchanged map, up to [`MAX_REFRESH_INTERVAL`], so commands that fail for another reason cost
+//! little. A redirection is followed at once. A slot that is being moved (`ASK`) is asked for at
+//! its new node. If the keys of a script are on two nodes (`TRYAGAIN`), or the cluster is electing
+//! (`CLUSTERDOWN`), the command is sent again for [`RETRY_TIMEOUT`].
 //!
 //! A command is sent again only if the node said that it was not carried out. The cluster client of
 //! redis-rs also repeats commands after a time-out, up to 16 times. Such a command may have been
