@@ -1,5 +1,5 @@
 //! The client of an etcd cluster: one member at a time, deadlines, the next member when the present
-//! one does not answer, and the token of its user.
+//! one does not answer.
 //!
 //! A call that got no answer may have been carried out, or may yet be. It is repeated on the next
 //! member until its deadline. So each call is one that may be carried out twice.
@@ -7,13 +7,14 @@
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::sync::{Mutex, watch};
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
 use super::endpoints::Endpoints;
-use super::rpc::{self, AuthToken, MemberConnection};
+use super::login::UserLogin;
+use super::rpc::MemberConnection;
 use crate::LockError;
 
 /// How long the answers to one call may take.
@@ -27,8 +28,6 @@ pub(crate) const RETRY_PAUSE: Duration = Duration::from_millis(50);
 const NO_USER: &str = "etcdserver: user name is empty";
 /// What it says to a user with another password, or to one whom it does not know.
 const WRONG_LOGIN: &str = "etcdserver: authentication failed, invalid user ID or password";
-/// What it says to a user who logs in where authentication is off.
-const AUTH_IS_OFF: &str = "etcdserver: authentication is not enabled";
 /// What it says of a token that is older than a change of users or rights.
 const OLD_AUTH_REVISION: &str = "etcdserver: revision of auth store is old";
 
@@ -39,22 +38,12 @@ pub(crate) fn deadline() -> Instant {
 
 /// The client of one cluster.
 pub(crate) struct EtcdClient {
-    endpoints: Endpoints,
+    members: Vec<Endpoint>,
     runtime: Handle,
     member_timeout: Duration,
     present: watch::Sender<Member>,
-    token: Mutex<UserToken>,
-}
-
-/// The token of the user. A request that finds none logs in, and the others wait for that: the
-/// check of a password is slow on purpose.
-#[derive(Default)]
-struct UserToken {
-    /// Of all tokens that were asked for, the number of this one.
-    number: usize,
-    is_known: bool,
-    /// None if the cluster knows no users.
-    token: Option<AuthToken>,
+    /// None if the list of endpoints names no user.
+    login: Option<UserLogin>,
 }
 
 /// The member that is asked, until it does not answer.
@@ -62,7 +51,7 @@ struct UserToken {
 pub(crate) struct Member {
     /// Of all members that were asked, the number of this one.
     number: usize,
-    channel: Channel,
+    pub(crate) channel: Channel,
 }
 
 /// Why there is no good answer.
@@ -87,7 +76,17 @@ impl From<Status> for EtcdError {
             Code::FailedPrecondition if status.message().contains("lease already exists") => {
                 Self::LeaseExists
             }
-            Code::InvalidArgument
+            _ if is_refusal(&status) => Self::Refused(status),
+            _ => Self::Unanswered(format!("etcd: {}", status.message())),
+        }
+    }
+}
+
+/// Whether the server said no and did nothing.
+pub(crate) fn is_refusal(status: &Status) -> bool {
+    matches!(
+        status.code(),
+        Code::InvalidArgument
             | Code::NotFound
             | Code::AlreadyExists
             | Code::PermissionDenied
@@ -95,10 +94,8 @@ impl From<Status> for EtcdError {
             | Code::FailedPrecondition
             | Code::OutOfRange
             | Code::Unimplemented
-            | Code::Unauthenticated => Self::Refused(status),
-            _ => Self::Unanswered(format!("etcd: {}", status.message())),
-        }
-    }
+            | Code::Unauthenticated
+    )
 }
 
 impl From<EtcdError> for LockError {
@@ -125,10 +122,11 @@ impl EtcdClient {
         let endpoints = Endpoints::parse(endpoints)?;
         let several = endpoints.members.len() > 1;
         let member_timeout = if several { MEMBER_TIMEOUT } else { RESPONSE_TIMEOUT };
-        let endpoints = endpoints.with_connect_timeout(member_timeout);
-        let first = Member::connect(0, &endpoints.members, &runtime);
+        let Endpoints { members, login } = endpoints.with_connect_timeout(member_timeout);
+        let first = Member::connect(0, &members, &runtime);
         let (present, _) = watch::channel(first);
-        Ok(Self { endpoints, runtime, member_timeout, present, token: Mutex::default() })
+        let login = login.map(UserLogin::new);
+        Ok(Self { members, runtime, member_timeout, present, login })
     }
 
     pub(crate) fn present(&self) -> Member {
@@ -148,8 +146,7 @@ impl EtcdClient {
         self.present.send_if_modified(|present| {
             let is_present = present.number == failed.number;
             if is_present {
-                *present =
-                    Member::connect(failed.number + 1, &self.endpoints.members, &self.runtime);
+                *present = Member::connect(failed.number + 1, &self.members, &self.runtime);
             }
             is_present
         });
@@ -169,16 +166,16 @@ impl EtcdClient {
             let (member, mut used) = (self.present(), None);
             let limit = until.min(Instant::now() + self.member_timeout);
             let attempt = async {
-                let (connection, number) = self.authenticated(&member).await?;
-                used = number;
+                let connection = self.connection(&member).await?;
+                used = connection.login;
                 ask(connection).await
             };
             let failure = match timeout_at(limit, attempt).await {
                 Ok(Ok(answer)) => return Ok(answer),
-                Ok(Err(status)) => match used {
-                    Some(number) if !has_refreshed && wants_new_token(&status) => {
+                Ok(Err(status)) => match (&self.login, used) {
+                    (Some(login), Some(number)) if !has_refreshed && wants_new_token(&status) => {
                         has_refreshed = true;
-                        self.forget_token(number).await;
+                        login.forget_token(number);
                         continue;
                     }
                     _ => EtcdError::from(status),
@@ -195,41 +192,15 @@ impl EtcdClient {
             sleep(RETRY_PAUSE).await;
         }
     }
-}
 
-impl EtcdClient {
     /// The connection to that member for one request.
     pub(crate) async fn connection(&self, member: &Member) -> Result<MemberConnection, Status> {
-        Ok(self.authenticated(member).await?.0)
-    }
-
-    /// The connection, and the number of the user's token on it, if there is a user.
-    async fn authenticated(
-        &self,
-        member: &Member,
-    ) -> Result<(MemberConnection, Option<usize>), Status> {
         let channel = member.channel.clone();
-        let Some(login) = &self.endpoints.login else {
-            return Ok((MemberConnection { channel, token: None }, None));
+        let Some(login) = &self.login else {
+            return Ok(MemberConnection { channel, token: None, login: None });
         };
-        let mut known = self.token.lock().await;
-        if !known.is_known {
-            let token = match rpc::authenticate(channel.clone(), login.clone()).await {
-                Ok(token) => Some(token),
-                Err(status) if status.message() == AUTH_IS_OFF => None,
-                Err(status) => return Err(status),
-            };
-            *known = UserToken { number: known.number + 1, is_known: true, token };
-        }
-        Ok((MemberConnection { channel, token: known.token.clone() }, Some(known.number)))
-    }
-
-    /// Has the next request log in, unless another one has done so.
-    async fn forget_token(&self, number: usize) {
-        let mut known = self.token.lock().await;
-        if known.number == number {
-            known.is_known = false;
-        }
+        let (token, number) = login.token(&self.runtime, &self.present).await?;
+        Ok(MemberConnection { channel, token, login: Some(number) })
     }
 }
 

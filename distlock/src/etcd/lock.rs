@@ -23,14 +23,14 @@
 //! Source: etcd, `client/v3/concurrency/mutex.go`, and Why etcd, Jepsen's analysis of 3.4.3 for
 //! locks and fencing. Tests: `tests/etcd.rs`, `tests/etcd_faults.rs`, `tests/etcd_cluster.rs`.
 
-use std::mem::replace;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::future::BoxFuture;
 use uuid::Uuid;
 
 use crate::etcd::EtcdServer;
-use crate::etcd::client::{EtcdClient, EtcdError, deadline};
+use crate::etcd::client::{EtcdClient, EtcdError, deadline, is_refusal};
 use crate::etcd::contender::{ContenderPlace, EtcdContender, range_of};
 use crate::etcd::inspector::EtcdInspector;
 use crate::etcd::key::{child, lease_id, range_end};
@@ -160,7 +160,7 @@ impl EtcdAcquisition {
             key: contender.key,
             created,
             request,
-            was_asked: false,
+            may_be_released: AtomicBool::new(false),
         }) as Box<dyn Hold>)
     }
 }
@@ -174,8 +174,8 @@ struct EtcdHold {
     created: i64,
     request: Request,
     validity: Validity,
-    /// Whether a release was sent.
-    was_asked: bool,
+    /// Whether a release has deleted the key, or was sent and has no answer.
+    may_be_released: AtomicBool,
 }
 
 impl Hold for EtcdHold {
@@ -208,16 +208,23 @@ impl Hold for EtcdHold {
                 success: vec![Operation::DeleteRange(delete).op()],
                 failure: vec![Operation::Range(others).op()],
             };
-            let mut was_asked_before = false;
-            let ask = |connection| {
-                was_asked_before = replace(&mut self.was_asked, true);
-                rpc::txn(connection, txn.clone())
+            let ask = async |connection| {
+                let before = self.may_be_released.swap(true, Ordering::Relaxed);
+                let answer = rpc::txn(connection, txn.clone()).await;
+                let did_nothing = match &answer {
+                    Ok(answer) => !answer.succeeded,
+                    Err(status) => is_refusal(status),
+                };
+                if did_nothing {
+                    self.may_be_released.store(before, Ordering::Relaxed);
+                }
+                answer
             };
             let answer = self.client.call(until, ask).await?;
             // It ends by itself if this fails.
             let _revoked = self.client.revoke(lease_id(self.request.id), until).await;
             // An earlier request may have deleted it, and its answer was lost.
-            if answer.succeeded || was_asked_before {
+            if *self.may_be_released.get_mut() {
                 return Ok(Release::Released);
             }
             let others = range_of(&answer, 0).kvs;

@@ -1,14 +1,16 @@
 //! The mechanism that lives in etcd.
 //!
 //! Reading order: `key` (names and keys), `messages` and `rpc` (the part of etcd's API),
-//! `endpoints` (addresses), `client` (members, deadlines and the user's token). Then `contender`
-//! (lease, key and place), `renewer` (the heartbeat), `inspector`, `lock` (the mechanism).
+//! `endpoints` (addresses), `login` (the user's token), `client` (members and deadlines). Then
+//! `contender` (lease, key and place), `renewer` (the heartbeat), `inspector`, `lock` (the
+//! mechanism).
 
 pub(crate) mod client;
 pub(crate) mod contender;
 pub(crate) mod endpoints;
 pub(crate) mod inspector;
 pub(crate) mod key;
+mod login;
 pub(crate) mod messages;
 mod renewer;
 pub(crate) mod rpc;
@@ -38,10 +40,10 @@ pub struct EtcdServer {
 impl EtcdServer {
     /// Connects at the first use. The endpoints are etcd's own list, `host:port,host:port`; the
     /// first one is asked until it does not answer. `user:password@` before the first one logs in,
-    /// if the cluster knows users; other signs than letters and digits are `%XX` there. A dead
-    /// holder keeps its locks for the TTL, 1.5 seconds to a day, and at most 150 ms longer. The
-    /// lease lasts for the whole seconds of the TTL less half a second, unless the server insists
-    /// on a longer one. The answers to one call are awaited for 2 s.
+    /// if the cluster knows users; signs other than letters, digits, `-`, `.`, `_` and `~` are
+    /// `%XX` there. A dead holder keeps its locks for the TTL, 1.5 seconds to a day, and at most
+    /// 150 ms longer. The lease lasts for the whole seconds of the TTL less half a second, unless
+    /// the server insists on a longer one. The answers to one call are awaited for 2 s.
     ///
     /// Needs a tokio runtime for the rest of its life. Fails with [`LockError::BadRequest`].
     pub fn connect_lazily(endpoints: &str, ttl: Duration) -> Result<Self, LockError> {

@@ -22,6 +22,8 @@ use super::messages::{
 pub(crate) struct MemberConnection {
     pub(crate) channel: Channel,
     pub(crate) token: Option<AuthToken>,
+    /// The number of the login that the token is from.
+    pub(crate) login: Option<usize>,
 }
 
 /// What a cluster gives a user for a password.
@@ -32,7 +34,7 @@ pub(crate) async fn authenticate(
     channel: Channel,
     request: AuthenticateRequest,
 ) -> Result<AuthToken, Status> {
-    let connection = MemberConnection { channel, token: None };
+    let connection = MemberConnection { channel, token: None, login: None };
     let answer: AuthenticateResponse =
         unary(connection, "/etcdserverpb.Auth/Authenticate", request).await?;
     let token: Result<AuthToken, _> = answer.token.parse();
