@@ -266,7 +266,7 @@ test('a waiter outlives its lost connection for messages', () =>
     await (await waiting).release();
   }));
 
-/** Has the client try connections for messages in vain; those that it makes. */
+/** Has the client try connections for messages, which all fail; those that it makes. */
 async function withoutMessages(client: object): Promise<{ destroy(): void }[]> {
   const url = `redis://127.0.0.1:${await freePort()}`;
   const made: { destroy(): void }[] = [];
