@@ -182,7 +182,8 @@ impl Comparison {
         for &trial in &trials {
             let wanted = CellRequest { trial, default_load: &self.load, seed: 0 };
             let is_red = |report: &CellReport| !report.ok();
-            let report = runner.run(&wanted, self.histories.as_ref(), is_red, stop).await;
+            let histories = self.histories.as_ref();
+            let report = runner.run(&[wanted], histories, is_red, stop).await.remove(0);
             if !stop.is_cancelled() {
                 let (number, total) = (cells.len() + 1, trials.len());
                 observer(RunEvent::CellFinished { cell: &report, number, total });

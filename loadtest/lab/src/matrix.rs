@@ -3,10 +3,12 @@
 //!
 //! A cell that was predicted to break and did not is run again, up to [`MAX_TRIES`] times. Then it
 //! counts as *not shown*, which fails the run. A cell that was predicted to hold and broke is not
-//! run again. A combination without a prediction is not generated, and the reason is counted. Bugs
+//! run again. Cells whose purchases mostly wait are run several at once; all others have the machine
+//! for themselves. A combination without a prediction is not generated, and the reason is counted. Bugs
 //! injected after the cells ([`crate::injection_run`]) show that the same judge would have found a
 //! breach.
 
+use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -32,6 +34,8 @@ use crate::runner::{ClusterSpec, Runner};
 pub const MAX_CELLS: usize = 10_000;
 /// How often a cell is run that does not show what it should show.
 pub const MAX_TRIES: u32 = 3;
+/// Most cells at the same time: each has up to four processes of its own, which mostly wait.
+const MAX_TOGETHER: usize = 5;
 
 /// A run of the matrix.
 #[derive(Debug, Clone)]
@@ -90,14 +94,21 @@ impl Matrix {
         let mut runner = Runner::start(self.parts.clone(), &trials, stop).await?;
         let mut cells = Vec::with_capacity(self.trials.len());
         let mut resumed = 0;
-        for &trial in &self.trials {
+        let mut first_tries = VecDeque::new();
+        for (index, &trial) in self.trials.iter().enumerate() {
             let key = self.key(trial, &runner);
             if let Some(finished) = state.cell(&key) {
                 resumed += 1;
                 cells.push(finished);
                 continue;
             }
-            let cell = self.run_until_shown(trial, &mut runner, stop).await;
+            if first_tries.is_empty() {
+                let is_left = |trial: &CellSpec| state.cell(&self.key(*trial, &runner)).is_none();
+                let together = run_together(&self.trials[index..], is_left);
+                first_tries.extend(self.run_once(together, 1, &mut runner, stop).await);
+            }
+            let first = first_tries.pop_front();
+            let cell = self.run_until_shown((trial, first), &mut runner, stop).await;
             if !stop.is_cancelled() {
                 let (number, total) = (cells.len() + 1, self.trials.len());
                 observer(RunEvent::CellFinished { cell: &cell, number, total });
@@ -133,28 +144,44 @@ impl Matrix {
         })
     }
 
-    /// Runs a cell until it shows what it should show, at most [`MAX_TRIES`] times. The seed rises
-    /// with each try, or the same schedule would miss again.
+    /// Runs a cell until it shows what it should show, at most [`MAX_TRIES`] times.
     async fn run_until_shown(
         &self,
-        trial: CellSpec,
+        (trial, first): (CellSpec, Option<CellReport>),
         runner: &mut Runner,
         stop: &CancellationToken,
     ) -> CellReport {
-        let mut tries = 1;
+        let (mut tries, mut tried) = (1, first);
         loop {
-            let seed = self.seed.wrapping_add(u64::from(tries) - 1);
-            let wanted = CellRequest { trial, default_load: &self.load, seed };
-            let is_last = |report: &CellReport| {
-                tries == MAX_TRIES || !is_worth_retrying(report) || stop.is_cancelled()
+            let report = match tried.take() {
+                Some(report) => report,
+                None => self.run_once(&[trial], tries, runner, stop).await.remove(0),
             };
-            let is_red = |report: &CellReport| is_last(report) && !report.ok();
-            let report = runner.run(&wanted, self.histories.as_ref(), is_red, stop).await;
-            if is_last(&report) {
-                return CellReport { seed, tries, ..report };
+            if is_last(&report, tries, stop) {
+                return CellReport { seed: self.seed_of(tries), tries, ..report };
             }
             tries += 1;
         }
+    }
+
+    /// That try of these cells, which are run at the same time.
+    async fn run_once(
+        &self,
+        trials: &[CellSpec],
+        tries: u32,
+        runner: &mut Runner,
+        stop: &CancellationToken,
+    ) -> Vec<CellReport> {
+        let (default_load, seed) = (&self.load, self.seed_of(tries));
+        let wanted: Vec<_> =
+            trials.iter().map(|&trial| CellRequest { trial, default_load, seed }).collect();
+        let is_red = |report: &CellReport| is_last(report, tries, stop) && !report.ok();
+        runner.run(&wanted, self.histories.as_ref(), is_red, stop).await
+    }
+
+    /// It rises with each try, or the same schedule would miss again.
+    fn seed_of(&self, tries: u32) -> u64 {
+        self.seed.wrapping_add(u64::from(tries) - 1)
     }
 
     fn key(&self, trial: CellSpec, runner: &Runner) -> ResumeKey {
@@ -162,6 +189,19 @@ impl Matrix {
             CellPlan::of(&CellRequest { trial, default_load: &self.load, seed: self.seed });
         ResumeKey::of(&cell_plan.identity(), runner)
     }
+}
+
+/// The first of these, with those that follow it and can be run at the same time, of those that are
+/// left.
+fn run_together(trials: &[CellSpec], is_left: impl Fn(&CellSpec) -> bool) -> &[CellSpec] {
+    let most = trials.iter().take(MAX_TOGETHER);
+    let count = most.take_while(|trial| trial.mostly_waits() && is_left(trial)).count();
+    &trials[..count.max(1)]
+}
+
+/// Whether no other try follows.
+fn is_last(report: &CellReport, tries: u32, stop: &CancellationToken) -> bool {
+    tries == MAX_TRIES || !is_worth_retrying(report) || stop.is_cancelled()
 }
 
 /// Whether another try may show what this one did not. It kept more promises than predicted, its

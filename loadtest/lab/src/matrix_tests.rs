@@ -231,3 +231,21 @@ fn a_cell_is_finished_if_it_is_valid_or_has_found_something() {
     assert!(!is_conclusive(&failed), "it could not be run");
     assert!(is_conclusive(&CellReport { died: true, ..failed }), "its replica died");
 }
+
+#[test]
+fn cells_that_mostly_wait_run_together_and_all_others_alone() {
+    let cell = |lock, scenario| {
+        let axes = CellAxes { lock, scope: Scope::Voucher, guards: Guards::Off, replicas: 3 };
+        CellSpec::of(axes, scenario, None)
+    };
+    let short = cell(Lock::Redisson, Scenario::ShortWork);
+    let kept = cell(Lock::Redisson, Scenario::LongWorkKept);
+    let ignored = cell(Lock::LuaRelease, Scenario::LongWorkIgnored);
+    let elsewhere = cell(Lock::Zookeeper, Scenario::LongWorkKept);
+    let count = |trials: &[CellSpec]| run_together(trials, |trial| *trial != ignored).len();
+    assert_eq!(count(&[short, kept, kept]), 1, "rates are compared");
+    assert_eq!(count(&[elsewhere, kept]), 1, "it starts a server");
+    assert_eq!(count(&[kept; MAX_TOGETHER + 1]), MAX_TOGETHER);
+    assert_eq!(count(&[kept, kept, short]), 2);
+    assert_eq!(count(&[kept, ignored, kept]), 1, "the second one is finished");
+}

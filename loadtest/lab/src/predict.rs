@@ -93,6 +93,11 @@ impl Scenario {
         }
     }
 
+    /// Whether holders wait until their leases have ended, or would have.
+    pub fn outlasts_the_lease(self) -> bool {
+        !matches!(self, Self::ShortWork | Self::Inside)
+    }
+
     /// Whether the holder is frozen between its last look and its write.
     pub fn is_frozen(self) -> bool {
         matches!(self, Self::FrozenUnfenced | Self::FrozenFenced)

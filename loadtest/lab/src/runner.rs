@@ -1,9 +1,10 @@
-//! Runs cells in turn, each on a deployment of its own. The private cluster is replaced when its
-//! deployments are used up.
+//! Runs cells in turn, or several at once, each on a deployment of its own. The private cluster is
+//! replaced when its deployments are used up.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use loadtest_measure::database_settings::DatabaseSettings;
 use loadtest_measure::error::{Error, Result};
 use loadtest_measure::machine::{Builds, Profiles, Versions, version_of};
@@ -68,40 +69,50 @@ impl Runner {
         Ok(Self { parts, needs, cluster, number: 0, versions, settings })
     }
 
-    /// One cell, whose history stays as `histories` has it; `is_red` says of its report whether it
-    /// is the last try of a red one.
+    /// Cells, all at once on the same servers. Their histories stay as `histories` has it; `is_red`
+    /// says of a report whether it is the last try of a red one.
     pub async fn run(
         &mut self,
-        wanted: &CellRequest<'_>,
+        wanted: &[CellRequest<'_>],
         histories: Option<&Histories>,
-        is_red: impl FnOnce(&CellReport) -> bool,
+        is_red: impl Fn(&CellReport) -> bool,
         stop: &CancellationToken,
-    ) -> CellReport {
-        let mut cell_plan = CellPlan::of(wanted);
-        cell_plan.history = histories.map(|all| all.file(cell_plan.trial, cell_plan.seed));
-        let mut report = self.run_plan(&cell_plan, stop).await;
-        if let (Some(histories), Some(file)) = (histories, &cell_plan.history) {
-            report.history = histories.keep_or_remove(file, is_red(&report));
+    ) -> Vec<CellReport> {
+        let mut plans: Vec<CellPlan> = wanted.iter().map(CellPlan::of).collect();
+        for plan in &mut plans {
+            plan.history = histories.map(|all| all.file(plan.trial, plan.seed));
         }
-        report
+        let mut reports = self.run_plans(&plans, stop).await;
+        for (report, plan) in reports.iter_mut().zip(&plans) {
+            if let (Some(histories), Some(file)) = (histories, &plan.history) {
+                report.history = histories.keep_or_remove(file, is_red(report));
+            }
+        }
+        reports
     }
 
     /// One cell; one that fails, or that `stop` ends, is reported as not run.
     pub async fn run_plan(&mut self, cell_plan: &CellPlan, stop: &CancellationToken) -> CellReport {
-        let failed = |error: Error| {
-            let stock = cell_plan.load.stock;
-            CellReport::failed(cell_plan.trial, stock, error.to_string(), Duration::ZERO)
+        self.run_plans(std::slice::from_ref(cell_plan), stop).await.remove(0)
+    }
+
+    /// Several cells at once, each on a deployment of its own.
+    async fn run_plans(&mut self, plans: &[CellPlan], stop: &CancellationToken) -> Vec<CellReport> {
+        let failed = |plan: &CellPlan, error: &Error| {
+            CellReport::failed(plan.trial, plan.load.stock, error.to_string(), Duration::ZERO)
         };
-        if let Err(error) = self.make_ready().await {
-            return failed(error);
-        }
-        let number = self.number;
-        self.number += 1;
-        let run = cell::run(&self.cluster, number, cell_plan);
-        tokio::select! {
-            report = print_elapsed_during(cell_plan.trial, run) => report,
-            () = stop.cancelled() => failed(Error::Interrupted),
-        }
+        let first = match self.make_ready(plans.len()).await {
+            Ok(first) => first,
+            Err(error) => return plans.iter().map(|plan| failed(plan, &error)).collect(),
+        };
+        let runs = plans.iter().zip(first..).map(async |(plan, number)| {
+            let run = cell::run(&self.cluster, number, plan);
+            tokio::select! {
+                report = print_elapsed_during(plan.trial, run) => report,
+                () = stop.cancelled() => failed(plan, &Error::Interrupted),
+            }
+        });
+        join_all(runs).await
     }
 
     /// Whether the shared database acknowledges what it has not written yet; a restart ends that.
@@ -126,16 +137,21 @@ impl Runner {
         self.settings.clone()
     }
 
-    /// The shared servers run, and there is room for one more deployment.
-    async fn make_ready(&mut self) -> Result<()> {
-        if self.number < MAX_DEPLOYMENTS {
-            return self.cluster.restore_servers().await;
+    /// The shared servers run, and there is room for that many more deployments; the number of the
+    /// first of them.
+    async fn make_ready(&mut self, count: usize) -> Result<u16> {
+        let count = u16::try_from(count).unwrap_or(MAX_DEPLOYMENTS);
+        if self.number <= MAX_DEPLOYMENTS.saturating_sub(count) {
+            self.cluster.restore_servers().await?;
+        } else {
+            self.versions = self.versions();
+            let program = self.parts.program.clone();
+            self.cluster = Cluster::start(self.parts.flavor, program, &self.needs).await?;
+            self.number = 0;
         }
-        self.versions = self.versions();
-        let program = self.parts.program.clone();
-        self.cluster = Cluster::start(self.parts.flavor, program, &self.needs).await?;
-        self.number = 0;
-        Ok(())
+        let first = self.number;
+        self.number += count;
+        Ok(first)
     }
 }
 

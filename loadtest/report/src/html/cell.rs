@@ -358,12 +358,13 @@ fn bottlenecks(figures: &Figures) -> Vec<Text> {
 
 fn generator(figures: &Figures) -> Vec<Fact> {
     let cost = &figures.cost;
-    let share = format!("{:.0} %", cost.machine_share * 100.0);
-    let mut facts = vec![
-        Fact::new("processor_time", format!("{:.2} s", cost.cpu_s)),
-        Fact::new("of_the_machine", share),
-        Fact::new("waited_for_history", format!("{:.3} s", cost.recorder_wait_s)),
-    ];
+    let mut facts = Vec::new();
+    if !cost.shared {
+        let share = format!("{:.0} %", cost.machine_share * 100.0);
+        facts.push(Fact::new("processor_time", format!("{:.2} s", cost.cpu_s)));
+        facts.push(Fact::new("of_the_machine", share));
+    }
+    facts.push(Fact::new("waited_for_history", format!("{:.3} s", cost.recorder_wait_s)));
     if cost.lateness.count > 0 {
         let late = Text::of("at_most_late").with("ms", milliseconds(cost.lateness.p99_ms));
         facts.push(Fact::new("left_late", late));

@@ -322,12 +322,13 @@ fn usual(load: &Load) -> FactSheet {
     }
 }
 
-/// Over all cells that ran.
+/// Over all cells that ran; processor time of those that ran alone.
 fn generator(cells: &[CellReport]) -> Vec<Fact> {
     let loads: Vec<_> = cells.iter().filter_map(|cell| cell.load.as_ref()).collect();
     let costs: Vec<&Cost> = loads.iter().map(|figures| &figures.cost).collect();
-    let cpu_s: f64 = costs.iter().map(|cost| cost.cpu_s).sum();
-    let most = costs.iter().map(|cost| cost.machine_share).fold(0.0, f64::max);
+    let alone = || costs.iter().filter(|cost| !cost.shared);
+    let cpu_s: f64 = alone().map(|cost| cost.cpu_s).sum();
+    let most = alone().map(|cost| cost.machine_share).fold(0.0, f64::max);
     let limited = loads.iter().filter(|figures| !figures.bottlenecks().is_empty()).count();
     let share = Text::of("at_most_in_a_cell").with("share", format!("{:.0} %", most * 100.0));
     let limited = Text::of("in_cells").with("some", limited).with("count", costs.len());
