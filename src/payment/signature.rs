@@ -6,7 +6,7 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
-use aws_lc_rs::hmac;
+use ring::hmac;
 use secrecy::{ExposeSecret, SecretString};
 
 use super::Unproven;

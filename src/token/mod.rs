@@ -1,5 +1,6 @@
 //! Access tokens: JWT with HS256 only, with issuer, audience and expiry, and no leeway.
 
+mod hs256;
 mod revocations;
 mod verified_token_cache;
 
@@ -92,6 +93,7 @@ impl Tokens {
     /// Tokens signed with that secret; a weak one is refused.
     pub fn new(secret: &SecretString) -> Result<Self, WeakSecret> {
         strong("JWT_SECRET", secret)?;
+        hs256::install();
         let bytes = secret.expose_secret().as_bytes();
         let mut validation = Validation::new(Algorithm::HS256);
         validation.leeway = 0;

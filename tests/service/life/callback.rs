@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use aws_lc_rs::hmac;
 use reqwest::Method;
+use ring::hmac;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 

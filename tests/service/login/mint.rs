@@ -2,7 +2,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use jsonwebtoken::{Algorithm, EncodingKey, crypto};
+use ring::hmac::{self, HMAC_SHA256};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 
@@ -42,15 +42,19 @@ pub(super) fn claims_with(name: &str, value: Value) -> String {
 
 /// A token of this header and these claims, signed as HS256 by this secret.
 pub(super) fn sign_by(secret: &[u8], header: &str, claims: &str) -> String {
-    sign_as(Algorithm::HS256, secret, header, claims)
+    sign_as(HMAC_SHA256, secret, header, claims)
 }
 
-/// Signs by any algorithm with a secret.
-pub(super) fn sign_as(algorithm: Algorithm, secret: &[u8], header: &str, claims: &str) -> String {
+/// Signs by an HMAC with any hash.
+pub(super) fn sign_as(
+    algorithm: hmac::Algorithm,
+    secret: &[u8],
+    header: &str,
+    claims: &str,
+) -> String {
     let message = format!("{}.{}", base64(header), base64(claims));
-    let key = EncodingKey::from_secret(secret);
-    let signature = crypto::sign(message.as_bytes(), &key, algorithm).expect("a signature");
-    format!("{message}.{signature}")
+    let tag = hmac::sign(&hmac::Key::new(algorithm, secret), message.as_bytes());
+    format!("{message}.{}", base64(tag))
 }
 
 /// Signed by the service's own secret: only what the token says is wrong with it.

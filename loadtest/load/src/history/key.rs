@@ -1,7 +1,7 @@
 //! The hash of an idempotency key: the first 32 bits of its SHA-256. The service keeps more bits of
 //! the same hash; 32 tell the few requests of one user apart.
 
-use aws_lc_rs::digest::{SHA256, digest};
+use ring::digest::{SHA256, digest};
 use uuid::Uuid;
 use uuid::fmt::Hyphenated;
 
