@@ -109,7 +109,7 @@ def enter_until(locks: Locks, name: str, steps: int) -> KeyboardInterrupt | None
             pass
 
     def trace(frame: FrameType, _: str, __: object) -> object:
-        if frame.f_code.co_filename not in files or frame.f_code.co_name == "__del__":
+        if frame.f_code.co_filename not in files:
             return None
         frame.f_trace_opcodes, frame.f_trace_lines, last = True, False, ""
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import weakref
 from collections.abc import Coroutine
 from contextlib import AbstractContextManager, suppress
 from typing import Any, TypeVar, Unpack
@@ -27,6 +28,7 @@ class Guard(AbstractContextManager["Guard"]):
         """For re-entry."""
         self.token = guard.token
         """The fencing token, if one was asked for."""
+        weakref.finalize(self, locks._loop.call_soon_threadsafe, guard.begin_release).atexit = False
 
     @property
     def is_lost(self) -> bool:
@@ -42,9 +44,6 @@ class Guard(AbstractContextManager["Guard"]):
     def release(self) -> Release:
         """Releases this hold, once. The last hold of the owner frees the lock."""
         return self._locks._run(self._guard.release())
-
-    def __del__(self) -> None:
-        self._locks._loop.call_soon_threadsafe(self._guard.begin_release)
 
     def __exit__(self, *error: Any) -> None:
         self._locks._run(self._guard.__aexit__(*error))
