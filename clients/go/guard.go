@@ -202,7 +202,7 @@ func (g *Guard) free() error {
 	answer, err := g.locks.run(context.Background(), releaseScript, keys,
 		wakeOne, g.lease.Milliseconds(), g.owner.text, latchMs, "PUBLISH").Int64()
 	others := answer - 1
-	if left.isLive.Load() {
+	if left.isSubscribed.Load() {
 		others--
 	}
 	left.looks.Store(min(others, 2))

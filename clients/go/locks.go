@@ -56,7 +56,8 @@ type place struct {
 	wake chan struct{}
 	// pubsub is the name's connection for messages, which go-redis makes again when it is lost.
 	pubsub *redis.PubSub
-	isLive atomic.Bool
+	// It is confirmed once, and go-redis then subscribes again by itself.
+	isSubscribed atomic.Bool
 	// looks is how often to look at the lock before it is asked for.
 	looks atomic.Int64
 }
@@ -198,7 +199,7 @@ func (p *place) listen(client *redis.Client) {
 	go func() {
 		_ = p.pubsub.Subscribe(context.Background(), p.channel)
 		for range p.pubsub.ChannelWithSubscriptions() {
-			p.isLive.Store(true)
+			p.isSubscribed.Store(true)
 			select {
 			case p.wake <- struct{}{}:
 			default:

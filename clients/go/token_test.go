@@ -55,6 +55,56 @@ func TestATokenThatComesAfterTheLeaseIsNotHandedOut(t *testing.T) {
 	assertRelease(t, second, nil)
 }
 
+func TestADrawThatFailsLeavesNothingAndTheNextHoldOfTheOwnerDraws(t *testing.T) {
+	client, locks := process(t)
+	name, errAway := freshName(), errors.New("the database is away")
+	failing := issuerFunc(func(context.Context, string) (uint64, error) { return 0, errAway })
+	fenced := LockOptions{TokenIssuer: failing}
+	if _, err := locks.Lock(t.Context(), name, fenced); !errors.Is(err, errAway) {
+		t.Fatal(err)
+	}
+	if client.Exists(t.Context(), name).Val() != 0 {
+		t.Fatal("a hold is left")
+	}
+	outer := take(t, locks, name, LockOptions{})
+	fenced.Owner = outer.Owner()
+	if _, err := locks.Lock(t.Context(), name, fenced); !errors.Is(err, errAway) {
+		t.Fatal(err)
+	}
+	inner := take(t, locks, name, LockOptions{Owner: outer.Owner(), TokenIssuer: &counter{}})
+	if inner.Token() != 1 || outer.Token() != 0 {
+		t.Fatal(inner.Token(), outer.Token())
+	}
+	assertRelease(t, inner, nil)
+	assertRelease(t, outer, nil)
+	if client.Exists(t.Context(), name).Val() != 0 {
+		t.Fatal("a hold is left")
+	}
+}
+
+func TestATokenThatComesWithinARenewedLeaseIsHandedOut(t *testing.T) {
+	_, locks := process(t)
+	lease := 1500 * time.Millisecond
+	issuer := issuerFunc(func(context.Context, string) (uint64, error) {
+		// Beyond the lease as it was granted.
+		time.Sleep(lease + 200*time.Millisecond)
+		return 1, nil
+	})
+	// A process that stands still loses the lock meanwhile.
+	eventually(t, "it is handed out", func() bool {
+		slow := LockOptions{Lease: lease, TokenIssuer: issuer}
+		guard, err := locks.Lock(t.Context(), freshName(), slow)
+		if errors.Is(err, ErrLost) {
+			return false
+		}
+		if err != nil || guard.Token() != 1 {
+			t.Fatal(guard, err)
+		}
+		assertRelease(t, guard, nil)
+		return true
+	})
+}
+
 func TestALockThatIsGrantedAfterItsLeaseIsLostAndReleased(t *testing.T) {
 	client, locks := process(t)
 	name := freshName()

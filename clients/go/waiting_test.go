@@ -12,6 +12,8 @@ import (
 func TestAContextWhoseCauseIsAnAnswerOfRedisHoldsNothing(t *testing.T) {
 	client, locks := process(t)
 	observer, _ := process(t)
+	// A case that fails leaves the server to the next test as it found it.
+	t.Cleanup(func() { observer.ClientUnpause(context.Background()) })
 	for _, cause := range []error{redis.Nil, ErrLost} {
 		name := freshName()
 		// An errgroup ends its context with what another task of it failed with.

@@ -109,15 +109,14 @@ export class Guard implements AsyncDisposable {
     }
   }
 
-  /** @internal Draws the owner's token, which counts only if it comes within the validity time. */
+  /** @internal Draws the owner's token, or waits for the draw of another hold. */
   async drawToken(issuer: TokenIssuer, signal: AbortSignal | undefined): Promise<void> {
     const { owner } = this;
     owner.token ??= issuer.next(owner.name).catch((error: unknown) => {
       owner.token = undefined;
       throw error;
     });
-    this.token = await wait(owner.token, this.validUntil - performance.now(), signal);
-    if (this.token === undefined) this.#lose('expired');
+    this.token = await wait(owner.token, Infinity, signal);
   }
 
   async #free(): Promise<Release> {

@@ -67,7 +67,7 @@ export async function wait<T>(what: Promise<T>, ms: number, signal?: AbortSignal
   let timer: NodeJS.Timeout | undefined;
   let abort = (): void => {};
   const end = new Promise<undefined>((resolve, reject) => {
-    timer = setTimeout(resolve, ms, undefined);
+    if (ms < Infinity) timer = setTimeout(resolve, ms, undefined);
     abort = () => reject(signal?.reason);
     signal?.addEventListener('abort', abort);
     if (signal?.aborted) abort();

@@ -37,6 +37,37 @@ test('a token that comes after the lease is not handed out', () => {
   });
 });
 
+test('a draw that fails leaves nothing and the next hold of the owner draws', () =>
+  withTwo(async (locks, _, client) => {
+    const name = freshName();
+    const failing = { next: () => Promise.reject(new Error('the database is away')) };
+    await assert.rejects(locks.lock(name, { tokenIssuer: failing }), /is away/);
+    assert.equal(await client.exists(name), 0);
+    const outer = await locks.lock(name);
+    const { owner } = outer;
+    await assert.rejects(locks.lock(name, { owner, tokenIssuer: failing }), /is away/);
+    const inner = await locks.lock(name, { owner, tokenIssuer: { next: async () => 1n } });
+    assert.deepEqual([outer.token, inner.token], [undefined, 1n]);
+    await Promise.all([outer.release(), inner.release()]);
+    assert.equal(await client.exists(name), 0);
+  }));
+
+test('a token that comes within a renewed lease is handed out', () =>
+  withTwo(async (locks) => {
+    const lease = 1500;
+    // Beyond the lease as it was granted.
+    const tokenIssuer = { next: () => sleep(lease + 200, 1n) };
+    // A process that stands still loses the lock meanwhile.
+    await eventually('it is handed out', async () => {
+      const taking = locks.lock(freshName(), { lease, tokenIssuer });
+      const guard = await taking.catch((error: unknown) => {
+        if (!(error instanceof LockLostError)) throw error;
+      });
+      await guard?.release();
+      return guard?.token === 1n;
+    });
+  }));
+
 test('an abort does not wait for an issuer of tokens', () =>
   withTwo(async (locks, _, client) => {
     const name = freshName();

@@ -10,8 +10,7 @@ import pytest
 from redis.asyncio import Redis
 
 from distlock import HeldByOtherKind, LockLost, LockTimeout, LossCause, Release
-from distlock.aio import Locks
-from distlock.guard import Guard
+from distlock.aio import Guard, Locks
 
 LIMIT = 10.0
 

@@ -8,7 +8,7 @@ from redis.asyncio import Redis
 from redis.exceptions import TimeoutError as NoAnswer
 from test_aio import LIMIT, eventually, is_waited_for, locks_on, run, waiters
 
-import distlock.guard
+import distlock.aio
 from distlock import Release
 from distlock.aio import Locks
 
@@ -147,7 +147,7 @@ def test_flush_does_not_wait_for_a_request_that_swallows_its_cancellation(server
 def test_an_abandoned_attempt_is_given_up_before_the_end_of_a_long_lease(
     server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(distlock.guard, "ABANDON_MS", 300)
+    monkeypatch.setattr(distlock.aio, "ABANDON_MS", 300)
 
     async def test(_: Redis, __: Locks, name: str) -> None:
         # It accepts, and never answers.

@@ -1,13 +1,18 @@
 """Locks of threads on a real Redis."""
 
+import concurrent.futures._base
+import dis
 import signal
+import sys
 import threading
+import traceback
 import uuid
+from types import FrameType
 
 import pytest
 
+import distlock.sync
 from distlock import LockLost, Locks, LockTimeout, LossCause, Release
-
 
 @pytest.fixture
 def locks(server: str) -> Locks:
@@ -69,6 +74,66 @@ def test_a_lock_that_is_taken_as_its_wait_is_interrupted_is_released(
     locks._locks.lock = take
     assert finished.wait(10)
     locks.lock(name, wait=10).release()
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
+def test_a_lock_that_is_interrupted_at_any_step_is_released(locks: Locks, name: str) -> None:
+    """Ends when the whole is done before the step of its interrupt."""
+    for steps in range(5000):
+        interrupt = enter_until(locks, name, steps)
+        # An interactive session keeps the last traceback, and so the locals of its frames.
+        is_acquiring = calls(interrupt)[2:5] == ["lock", "_run", "result"]
+        kept = interrupt if is_acquiring else None
+        is_done, interrupt = interrupt is None, None
+        locks.lock(name, wait=10).release()
+        del kept
+        if is_done:
+            return
+    pytest.fail("a free lock is not entered within 5000 steps")
+
+
+def calls(error: BaseException | None) -> list[str]:
+    return [frame.name for frame in traceback.extract_tb(error and error.__traceback__)]
+
+
+def opcode(frame: FrameType) -> str:
+    return dis.opname[frame.f_code.co_code[frame.f_lasti]]
+
+
+def enter_until(locks: Locks, name: str, steps: int) -> KeyboardInterrupt | None:
+    """Interrupts as a signal does: between two instructions, here or in the library."""
+    files, left = {__file__, distlock.sync.__file__, concurrent.futures._base.__file__}, steps
+
+    def enter() -> None:
+        with locks.lock(name):
+            pass
+
+    def trace(frame: FrameType, _: str, __: object) -> object:
+        if frame.f_code.co_filename not in files:
+            return None
+        frame.f_trace_opcodes, frame.f_trace_lines, last = True, False, ""
+
+        def step(frame: FrameType, event: str, _: object) -> object:
+            nonlocal last, left
+            if event == "opcode":
+                # Python takes signals after calls and at the begin of functions.
+                is_taken, last = last == "RESUME" or last.startswith("CALL"), opcode(frame)
+                left -= is_taken and last != "RETURN_VALUE"
+                if left < 0:
+                    raise KeyboardInterrupt
+            return step
+
+        return step
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        enter()
+    except KeyboardInterrupt as interrupt:
+        return interrupt
+    finally:
+        sys.settrace(before)
+    return None
 
 
 def test_the_end_of_a_lease_is_reported_to_a_thread(locks: Locks, name: str) -> None:

@@ -3,7 +3,8 @@
 `distlock.Locks` is for threads and `distlock.aio.Locks` for asyncio. Both have the same calls.
 """
 
+from distlock.aio import LockOptions as LockOptions, LossCause as LossCause, Owner as Owner
+from distlock.aio import Release as Release, TokenIssuer as TokenIssuer
 from distlock.errors import HeldByOtherKind as HeldByOtherKind, LockError as LockError
 from distlock.errors import LockLost as LockLost, LockTimeout as LockTimeout
-from distlock.guard import LossCause as LossCause, Owner as Owner, Release as Release
 from distlock.sync import Guard as Guard, Locks as Locks

@@ -2,13 +2,10 @@
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from redis.asyncio import Redis
-from redis.asyncio.client import PubSub
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 from redis.utils import str_if_bytes
 
@@ -19,6 +16,14 @@ PING_INTERVAL = 2.0
 def beside(kind: str, name: str) -> str:
     """A key beside the lock's, in the same slot of a cluster, as Redisson names it."""
     return f"redisson_{kind}:{name}" if "{" in name else f"redisson_{kind}:{{{name}}}"
+
+
+async def is_set_within(event: asyncio.Event, seconds: float | None) -> bool:
+    """Waits for the event, and for no longer than that."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    return event.is_set()
 
 
 class Place:
@@ -41,9 +46,8 @@ class Places:
         self._client = client
         self._places: dict[str, Place] = {}
         self._listening: set[Place] = set()
-        self._changed = asyncio.Event()
-        self._has_heard = True
         self._task: asyncio.Task[None] | None = None
+        self._reading: asyncio.Task[None] | None = None
 
     @contextmanager
     def use(self, name: str) -> Iterator[Place]:
@@ -58,79 +62,64 @@ class Places:
         place.users -= 1
         if place.users == 0:
             del self._places[place.name]
-            self._listening.discard(place)
-            self._changed.set()
+            self._change(self._listening - {place})
 
     def listen(self, place: Place) -> None:
-        self._listening.add(place)
-        self._changed.set()
+        self._change(self._listening | {place})
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run())
 
     async def close(self) -> None:
-        self._listening.clear()
-        self._changed.set()
+        self._change(set())
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})
 
+    def _change(self, listening: set[Place]) -> None:
+        if listening != self._listening:
+            self._listening = listening
+            if self._reading is not None:
+                self._reading.cancel()
+
     async def _run(self) -> None:
         """Ends when no place listens; the next waiter starts it again."""
         while self._listening:
-            pubsub: Any = self._client.pubsub()
             try:
-                await self._serve(pubsub)
-            except* (RedisError, OSError):
+                async with self._client.pubsub() as pubsub:
+                    await self._serve(pubsub)
+            except (RedisError, OSError):
                 for place in self._listening:
                     place.is_live = False
                 await asyncio.sleep(RECONNECT_PAUSE)
-            finally:
-                await pubsub.aclose()
 
     async def _serve(self, pubsub: Any) -> None:
-        await pubsub.connect()
-        # Only `_run` connects again: redis-py would do so in each of two concurrent calls.
-        connection = pubsub.connection
-        retry, connection.retry = connection.retry, Retry(NoBackoff(), 0)
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                reader = tasks.create_task(self._read(pubsub))
-                await self._follow(pubsub)
-                reader.cancel()
-        finally:
-            connection.retry = retry
-
-    async def _read(self, pubsub: PubSub) -> None:
-        """Takes all that has come in one step of the loop, which may be busy with other tasks."""
-        while True:
-            message = await pubsub.get_message(timeout=None)
-            self._has_heard = True
-            if message is not None and message["type"] in ("subscribe", "message"):
-                for place in self._listening:
-                    if place.channel == str_if_bytes(message["channel"]):
-                        place.is_live = True
-                        place.wake.set()
-
-    async def _follow(self, pubsub: PubSub) -> None:
-        """Subscribes to what is wanted and unsubscribes from what is not."""
+        """Never writes while it reads: redis-py makes a lost connection again in each call."""
         known: set[Place] = set()
-        self._has_heard = True
         while self._listening:
-            self._changed.clear()
-            wanted = self._listening.copy()
-            fresh = {place.channel for place in wanted - known}
-            gone = {place.channel for place in known} - {place.channel for place in wanted}
-            known = wanted
+            before, known = known, self._listening
+            fresh = [place.channel for place in known - before]
+            gone = {place.channel for place in before} - {place.channel for place in known}
             if gone:
                 await pubsub.unsubscribe(*gone)
             if fresh:
                 await pubsub.subscribe(*fresh)
-            try:
-                async with asyncio.timeout(PING_INTERVAL):
-                    await self._changed.wait()
-            except TimeoutError:
-                # A connection that is half open has not answered the last PING.
-                if not self._has_heard:
-                    raise OSError("no answer to PING") from None
-                self._has_heard = False
+            self._reading = asyncio.create_task(self._read(pubsub, known))
+            await asyncio.wait({self._reading})
+            if not self._reading.cancelled():
+                self._reading.result()
+
+    async def _read(self, pubsub: Any, known: set[Place]) -> None:
+        """Takes all that has come in one step of the loop, which may be busy with other tasks."""
+        # While redis-py connects, it swallows the cancellation of a task.
+        while known is self._listening:
+            message = await pubsub.get_message(timeout=PING_INTERVAL)
+            if message is None:
                 await pubsub.ping()
+                message = await pubsub.get_message(timeout=PING_INTERVAL)
+            if message is None:
+                raise OSError("no answer to PING: the connection is half open")
+            if message["type"] in ("subscribe", "message"):
+                for place in known:
+                    if place.channel == str_if_bytes(message["channel"]):
+                        place.is_live = True
+                        place.wake.set()

@@ -2,27 +2,33 @@
 
 import asyncio
 import threading
+import weakref
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from contextlib import AbstractContextManager, suppress
+from typing import Any, TypeVar, Unpack
 
 from redis.asyncio import Redis
 
 from distlock import aio
-from distlock.guard import Guard as AsyncGuard
-from distlock.guard import LossCause, Release
+from distlock.aio import LockOptions, LossCause, Release
+from distlock.errors import LockTimeout
 
 T = TypeVar("T")
 
 
-class Guard:
-    """A held lock. `with` releases it, and raises `LockLost` if it was lost meanwhile."""
+class Guard(AbstractContextManager["Guard"]):
+    """A held lock. `with` releases it, and raises `LockLost` if it was lost meanwhile.
 
-    def __init__(self, guard: AsyncGuard, locks: "Locks") -> None:
+    The finalizer releases as well: an interrupt may prevent that its caller has the guard.
+    """
+
+    def __init__(self, guard: aio.Guard, locks: "Locks") -> None:
         self._guard, self._locks = guard, locks
         self.owner = guard.owner
         """For re-entry."""
         self.token = guard.token
         """The fencing token, if one was asked for."""
+        weakref.finalize(self, locks._loop.call_soon_threadsafe, guard.begin_release).atexit = False
 
     @property
     def is_lost(self) -> bool:
@@ -31,17 +37,13 @@ class Guard:
 
     def wait_lost(self, timeout: float) -> LossCause | None:
         """Returns when the lock is lost; None if it is not within that time."""
-        try:
+        with suppress(TimeoutError):
             return self._locks._run(asyncio.wait_for(self._guard.lost(), timeout))
-        except TimeoutError:
-            return None
+        return None
 
     def release(self) -> Release:
         """Releases this hold, once. The last hold of the owner frees the lock."""
         return self._locks._run(self._guard.release())
-
-    def __enter__(self) -> "Guard":
-        return self
 
     def __exit__(self, *error: Any) -> None:
         self._locks._run(self._guard.__aexit__(*error))
@@ -57,14 +59,15 @@ class Locks:
         self._client = Redis.from_url(url, **redis)
         self._locks = aio.Locks(self._client)
 
-    def lock(self, name: str, **options: Any) -> Guard:
-        """Takes the lock, or raises `LockTimeout`. `distlock.aio.Locks.lock` has the options."""
-        return Guard(self._run(self._locks.lock(name, **options)), self)
+    def lock(self, name: str, **options: Unpack[LockOptions]) -> Guard:
+        """Takes the lock, or raises `LockTimeout` if it is held for all of `wait` seconds."""
+        return self._run(self._take(name, options))
 
-    def try_lock(self, name: str, **options: Any) -> Guard | None:
+    def try_lock(self, name: str, **options: Unpack[LockOptions]) -> Guard | None:
         """Takes the lock if it is free; else returns None."""
-        guard = self._run(self._locks.try_lock(name, **options))
-        return None if guard is None else Guard(guard, self)
+        with suppress(LockTimeout):
+            return self.lock(name, **options)
+        return None
 
     def close(self) -> None:
         """Ends the thread. Locks that are still held end with their leases."""
@@ -73,23 +76,17 @@ class Locks:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
 
+    async def _take(self, name: str, options: LockOptions) -> Guard:
+        # Made in the loop: an interrupted caller leaves no guard that has no finalizer.
+        return Guard(await self._locks.lock(name, **options), self)
+
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        # Either the work has brought its result first, or its caller has left.
-        first = threading.Lock()
-
-        async def carry() -> T:
-            brought = await work
-            if not first.acquire(blocking=False) and isinstance(brought, AsyncGuard):
-                await brought.release()
-            return brought
-
-        future = asyncio.run_coroutine_threadsafe(carry(), self._loop)
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
         except BaseException:
             # KeyboardInterrupt, for one: what is waited for must not be taken later.
-            if first.acquire(blocking=False):
-                future.cancel()
-            elif isinstance(brought := future.result(), AsyncGuard):
-                asyncio.run_coroutine_threadsafe(brought.release(), self._loop)
+            future.cancel()
+            # The traceback would keep the result, and so the lock.
+            del future
             raise
