@@ -1,8 +1,8 @@
 //! Traces: the spans of sampled requests, sent by OTLP (feature `otlp`, `--otlp-endpoint`).
 //!
 //! A request is sampled at its begin, or not at all. All spans of traces have targets that end with
-//! `::trace`, here and in `distlock`. The filter before all layers admits the span of a request, and
-//! spans inside of one. What is not sampled costs a look at a number of the thread.
+//! `::trace`, here and in `distlock`. The filter before all layers admits the span of a request,
+//! and spans inside of one. What is not sampled costs a look at a number of the thread.
 
 #[cfg(not(feature = "otlp"))]
 mod absent;
