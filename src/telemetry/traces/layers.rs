@@ -176,3 +176,89 @@ where
         self.0.on_event(event, context);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::{Arc, Mutex, PoisonError};
+
+    use tracing::Span;
+    use tracing::subscriber::with_default;
+
+    use super::*;
+    use crate::telemetry::log::log_filter;
+
+    #[derive(Clone, Default)]
+    struct Written(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Written {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Written {
+        /// The lines without their times.
+        fn lines(&self) -> Vec<String> {
+            let written = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let written = String::from_utf8(written.clone()).expect("text");
+            let without_time = |line: &str| {
+                let end = if line.starts_with('{') { ',' } else { 'Z' };
+                line.split_once(end).expect("a time").1.to_owned()
+            };
+            written.lines().map(without_time).collect()
+        }
+    }
+
+    /// A request with its lock, as far as the log and traces see it.
+    fn serve_request(is_sampled: bool) {
+        let span = tracing::info_span!("request", id = 7, status = tracing::field::Empty);
+        let trace = span.in_scope(|| match is_sampled {
+            true => tracing::trace_span!(target: "seckill::trace", REQUEST, otel.kind = "server"),
+            false => Span::none(),
+        });
+        span.in_scope(|| {
+            trace.in_scope(|| {
+                let hold = tracing::trace_span!(target: "distlock::trace", "lock.hold");
+                assert_eq!(hold.is_disabled(), !is_sampled, "a span inside of the request");
+                hold.in_scope(|| {
+                    tracing::warn!(rest = 3, "the lock ends soon");
+                    tracing::info_span!("write", rows = 1).in_scope(|| tracing::info!("written"));
+                    tracing::debug!("released");
+                });
+            });
+            span.record("status", 201);
+            tracing::info!("answered");
+        });
+        tracing::info!("outside of the request");
+        let hold = tracing::trace_span!(target: "distlock::trace", "lock.hold");
+        assert!(hold.is_disabled(), "a span outside of the request");
+    }
+
+    #[test]
+    fn traces_change_no_line_of_the_log() {
+        let provider = SdkTracerProvider::builder().build();
+        for json in [false, true] {
+            for filter in ["warn", "warn,seckill=info", "seckill=debug"] {
+                let alone = Written::default();
+                let writer = alone.clone();
+                let lines = log_lines(json, move || writer.clone());
+                let log = tracing_subscriber::registry().with(lines).with(log_filter(filter));
+                with_default(log, || serve_request(false));
+                assert!(!alone.lines().is_empty(), "{filter}");
+                for is_sampled in [true, false] {
+                    let beside = Written::default();
+                    let writer = beside.clone();
+                    let log = layers(&provider, json, move || writer.clone(), log_filter(filter));
+                    with_default(log, || serve_request(is_sampled));
+                    assert_eq!(beside.lines(), alone.lines(), "{filter} {is_sampled}");
+                }
+            }
+        }
+    }
+}
