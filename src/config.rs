@@ -44,6 +44,8 @@ pub use serve::{Laboratory, Serve};
 pub use tokens::{RevocationTarget, TokenArgs, TokenCommand, TokenRevoke};
 pub use traces::TraceArgs;
 
+use crate::telemetry::parse_log_filter;
+
 /// The version with the build's profile, and whether failpoints are compiled in. The laboratory
 /// reads both: figures depend on the profile, and only such a program can fail at its points.
 const VERSION: &str = if distlock::failpoint::are_compiled_in() {
@@ -139,8 +141,7 @@ pub struct Database {
 }
 
 fn log_filter(text: &str) -> Result<String, String> {
-    let parsed = tracing_subscriber::EnvFilter::try_new(text);
-    parsed.map(|_| text.to_owned()).map_err(|error| error.to_string())
+    parse_log_filter(text).map(|_| text.to_owned())
 }
 
 /// `seckill migrate`.

@@ -2,18 +2,18 @@
 
 mod descriptions;
 mod histogram;
+mod log;
 pub mod traces;
 
-use std::io::IsTerminal;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 use metrics::{counter, gauge, histogram};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
-use tracing_subscriber::EnvFilter;
 
 use histogram::Histograms;
+pub use log::{parse_log_filter, start_log};
 
 /// Bucket bounds of most durations, in seconds.
 const SECONDS: [f64; 12] =
@@ -29,17 +29,6 @@ const PART: &str = "seckill_order_part_seconds";
 const REPLICA: &str = "seckill_replica_info";
 /// The counter of purchases by outcome.
 const ORDERS: &str = "seckill_orders_total";
-
-/// Starts the log on stderr, as lines for people or as JSON. `filter` is in the form of `RUST_LOG`.
-pub fn start_log(filter: &str, json: bool) {
-    let filter = EnvFilter::try_new(filter).unwrap_or_else(|_| EnvFilter::new("info"));
-    let log = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_writer(std::io::stderr);
-    // Fails only if a log was started before, which stays in use.
-    let _started_before = if json { log.json().try_init() } else { log.try_init() };
-}
 
 /// The metrics of the process.
 pub struct Metrics {

@@ -95,12 +95,16 @@ async fn place() -> Place {
     spawn_blocking(Place::fresh).await.expect("a place")
 }
 
-/// A new voucher on sale; its id.
+/// A new voucher on sale, with one unit; its id.
 async fn voucher(replica: &Replica) -> String {
+    voucher_with_stock(replica, 1).await
+}
+
+async fn voucher_with_stock(replica: &Replica, stock: u32) -> String {
     let post = |path: String| {
         client().post(format!("http://{}{path}", replica.addr())).bearer_auth(token(1, Role::Admin))
     };
-    let made = post("/api/admin/vouchers".to_owned()).json(&voucher_body(1)).send().await;
+    let made = post("/api/admin/vouchers".to_owned()).json(&voucher_body(stock)).send().await;
     let made: Value = made.expect("an answer").json().await.expect("JSON");
     let id = made["voucher"]["id"].as_str().expect("an id").to_owned();
     let on_sale = post(format!("/api/admin/vouchers/{id}/on-sale")).json(&json!({})).send().await;
@@ -182,6 +186,33 @@ async fn requests_that_are_not_sampled_send_nothing() {
     assert_eq!(buy(&replica, &voucher(&replica).await).await, StatusCode::CREATED);
     stop(replica).await;
     assert!(spans.lock().unwrap_or_else(PoisonError::into_inner).is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sampled_request_is_traced_whole_beside_requests_that_are_not() {
+    const BUYERS: u32 = 64;
+    let (endpoint, spans) = collector().await;
+    let replica = replica(&place().await, &["--trace-ratio", "0.5"], &endpoint).await;
+    let voucher = voucher_with_stock(&replica, BUYERS).await;
+    let url = format!("http://{}/api/vouchers/{voucher}/orders", replica.addr());
+    let buy = |buyer| client().post(&url).bearer_auth(token(buyer, Role::Buyer)).send();
+    let answers = futures_util::future::join_all((1..=BUYERS).map(|buyer| buy(buyer.into()))).await;
+    for answer in answers {
+        assert_eq!(answer.expect("an answer").status(), StatusCode::CREATED);
+    }
+    stop(replica).await;
+    let mut traces = BTreeMap::<String, Vec<String>>::new();
+    for (name, span) in spans.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+        traces.entry(span.trace).or_default().push(name);
+    }
+    traces.retain(|_, names| !names.iter().any(|name| name.contains("/api/admin/")));
+    // Chance has all or none of 64 once in 2^63 runs.
+    assert!((1..64).contains(&traces.len()), "{traces:?}");
+    for mut names in traces.into_values() {
+        names.sort();
+        let whole = "POST /api/vouchers/{id}/orders lock.hold lock.release lock.wait order.write";
+        assert_eq!(names.join(" "), whole);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

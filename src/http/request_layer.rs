@@ -183,7 +183,8 @@ impl RequestLayer {
         let route = request.extensions().get::<MatchedPath>().cloned();
         let route = route.as_ref().map_or("other", MatchedPath::as_str);
         let span = request_span(&id, &method, route);
-        let trace = trace_span(&request, &method, route);
+        // Inside of the log's span, so that what is logged in the trace's spans keeps it.
+        let trace = span.in_scope(|| trace_span(&request, &method, route));
         let has_body = !request.body().is_end_stream();
         let (mut request, rest) = DrainableBody::of(request);
         if route.starts_with("/api/admin/") {

@@ -1,11 +1,13 @@
 //! Traces: the spans of sampled requests, sent by OTLP (feature `otlp`, `--otlp-endpoint`).
 //!
 //! A request is sampled at its begin, or not at all. All spans of traces have targets that end with
-//! `::trace`, here and in `distlock`. The filter of the exporter admits the span of a request, and
-//! spans inside of one. So what is not sampled costs a look at the current span.
+//! `::trace`, here and in `distlock`. The filter before all layers admits the span of a request,
+//! and spans inside of one. What is not sampled costs a look at a number of the thread.
 
 #[cfg(not(feature = "otlp"))]
 mod absent;
+#[cfg(feature = "otlp")]
+mod layers;
 #[cfg(feature = "otlp")]
 mod otlp;
 
