@@ -94,6 +94,7 @@ kill-rounds: install-servers dev-binaries ## Kill replicas at random moments, 20
 	KILL_ROUNDS=$(KILL_ROUNDS) cargo test --locked -p seckill --test service kill:: \
 	  -- --nocapture --test-threads 1
 
+# TESTBED_DATABASE=mysql MYSQLD=$(deploy/fetch-mysql.sh) before `make` has the pair of MySQL.
 FAILOVER_ROUNDS ?= 200
 failover-rounds: install-servers dev-binaries ## Lose the primary of a database, 200 times
 	FAILOVER_ROUNDS=$(FAILOVER_ROUNDS) cargo test --locked -p seckill --test service \
@@ -164,10 +165,12 @@ test-mysql: install-all dev-binaries ## Run the tests on MySQL instead of MariaD
 	  tests/in_parallel.sh --workspace --locked --lib --bins --tests $(ARGS)
 
 # Debian's Valkey 9 is fetched into target/valkey/; REDIS_SERVER=/path/to/server takes another one.
+# VALKEY_SUITE=trixie deploy/fetch-valkey.sh target/valkey8 fetches Valkey 8 and prints its path.
 # Of the tests, those whose subject is in Redis; docs/redis.md lists what they are about.
 not-redis := mysql- zookeeper:: etcd:: local:: none:: client-
-# The flaws of locks in Redis, but for those of a clock that is set.
-of-redis-flaws := failover:: five:: late_release:: long_work:: reentry:: stays_for_ever:: wake_up::
+# The flaws of locks in Redis.
+of-redis-flaws := failover:: five:: late_release:: long_work:: reentry:: stays_for_ever:: \
+  wake_up:: clocks:: server_clock::a_redis
 of-redis := sentinel:: faults:: rights:: stuck:: redis_urls:: limits:: every_kind:: \
   released:: queued:: login:: lock_servers:: redis_cluster::
 # What these words mean besides: pages in a browser, and databases.

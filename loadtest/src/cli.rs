@@ -194,11 +194,11 @@ impl FleetArgs {
 
 #[derive(Debug, Args)]
 struct PrivateArgs {
-    /// Database: one server [default: the one that is installed], or several of MariaDB, with
-    /// `matrix`, `compare` and `up` alone. `sharded` is two shards behind a front. On these the
-    /// guards are on and orders are exact; not atomic between front and shard, and so without a
-    /// cell, are payments, `--fenced` and the lock `mysql-row`. A shard that is lost in COMMIT may
-    /// leave an Idempotency-Key without its order
+    /// Database: one server [default: the one that is installed], or several, with `matrix`,
+    /// `compare` and `up` alone; `galera` and `sharded` are MariaDB's. `sharded` is two shards
+    /// behind a front. On these the guards are on and orders are exact; not atomic there, and so
+    /// without a cell, are payments, `--fenced` and the lock `mysql-row`. A shard that is lost in
+    /// COMMIT may leave an Idempotency-Key without its order
     #[arg(long, visible_alias = "database", value_name = "DATABASE")]
     db: Option<Db>,
     /// The seckill program [default: the one beside this program]
@@ -235,9 +235,9 @@ impl Db {
 impl PrivateArgs {
     fn flavor(&self) -> Flavor {
         match self.db {
-            None => Flavor::Any,
+            None | Some(Db::SemiSync) => Flavor::Any,
             Some(Db::Mysql) => Flavor::MySql,
-            Some(Db::Mariadb | Db::SemiSync | Db::Galera | Db::Sharded) => Flavor::MariaDb,
+            Some(Db::Mariadb | Db::Galera | Db::Sharded) => Flavor::MariaDb,
         }
     }
 
@@ -253,7 +253,8 @@ impl PrivateArgs {
 
     /// As [`Self::parts`], for a command that names the servers of each cell itself.
     fn parts_without_topology(&self) -> Result<ClusterSpec> {
-        let one = self.db.map(|db| if self.topology().is_single() { db } else { Db::Mariadb });
+        let one = self.db.filter(|_| self.topology().is_single());
+        let one = if self.topology().is_of_mariadb() { Some(Db::Mariadb) } else { one };
         Self { db: one, seckill: self.seckill.clone() }.parts()
     }
 

@@ -173,7 +173,7 @@ impl Bed {
         Database::start_with_clock(&self.inner, flavor)
     }
 
-    /// Starts `MariaDB` with a log by which another one can [follow](Database::follow) it.
+    /// Starts a server with a log by which another one can [follow](Database::follow) it.
     ///
     /// # Errors
     /// As [`Bed::database`].
@@ -181,17 +181,18 @@ impl Bed {
         Database::start_with_log(&self.inner)
     }
 
-    /// Starts `MariaDB` as a primary with that many replicas, which can
+    /// Starts a primary with that many replicas, which can
     /// [fail over](ReplicatedDatabase::fail_over).
     ///
     /// # Errors
     /// As [`Bed::database`]; also if the replicas do not replicate.
     pub fn replicated(
         &self,
+        flavor: Flavor,
         replication: Replication,
         replicas: usize,
     ) -> Result<ReplicatedDatabase> {
-        ReplicatedDatabase::start(&self.inner, replication, replicas)
+        ReplicatedDatabase::start(&self.inner, flavor, replication, replicas)
     }
 
     /// Starts `MariaDB` as the only node of a Galera cluster. It cannot be restarted: after a kill

@@ -1,5 +1,6 @@
 //! A private MariaDB or MySQL.
 
+mod dialect;
 mod galera;
 mod replicated;
 mod replication;
@@ -15,8 +16,9 @@ use std::sync::{Arc, OnceLock};
 
 use uuid::Uuid;
 
+use self::dialect::Dialect;
 use self::galera::{ALONE, Node};
-use self::replicated::Member;
+use self::replicated::{CLIENT, Member};
 pub use self::replicated::{ReplicatedDatabase, Replication};
 use self::setup::{Files, Server, init_sql, option, render};
 pub use self::sharded::ShardedDatabase;
@@ -89,16 +91,18 @@ impl Database {
 
     pub(crate) fn start_with_log(bed: &Arc<BedState>) -> Result<Self> {
         let extras = Extras { has_log: true, ..Extras::default() };
-        Self::start_as(bed, &Server::find(bed, Flavor::MariaDb)?, &extras)
+        Self::start_as(bed, &Server::find(bed, Flavor::Any)?, &extras)
     }
 
     fn start_as(bed: &Arc<BedState>, server: &Server, extras: &Extras) -> Result<Self> {
         let name = bed.unique_name(&server.flavor.to_string());
         let files = Files::of(bed, &name);
+        let password = || Uuid::new_v4().simple().to_string();
         let login = Login {
             socket: files.socket.clone(),
             user: USER.into(),
-            password: Uuid::new_v4().simple().to_string(),
+            // A member may become a copy of another one, accounts included.
+            password: extras.member.as_ref().map_or_else(password, |one| one.password.clone()),
         };
         let alone = extras.node.as_ref().map_or("", |_| ALONE);
         let accounts = init_sql(server.flavor, &login);
@@ -106,6 +110,10 @@ impl Database {
             Some(member) => member.init_sql(&accounts),
             None => alone.to_owned() + &accounts,
         };
+        // Without TLS, MySQL lets an account in over TCP once the socket has let it in. So each
+        // start waits for the account that clients of a member use.
+        let user = if extras.member.is_some() { CLIENT } else { USER };
+        let client = Login { user: user.into(), ..login.clone() };
         write_private(&files.init, &accounts)?;
         create_private_folder(&files.temp)?;
         // The port in the file is not used until the server itself starts.
@@ -121,9 +129,12 @@ impl Database {
                 node.save_state(&files.data)?;
             }
             if extras.has_log || extras.member.is_some() {
-                config += &replication::render(&files, address);
+                let log = format!("{}-log", files.data.display());
+                config += &Dialect::of(server.flavor).render_log(&log, address.port());
             }
-            config += &extras.member.as_ref().map(Member::render).unwrap_or_default();
+            if let Some(member) = &extras.member {
+                config += &member.render(server.flavor);
+            }
             config += &extras.settings;
             write_private(&files.config, &config)?;
             let version = Arc::<OnceLock<String>>::default();
@@ -135,7 +146,7 @@ impl Database {
                     option("--init-file=", &files.init),
                 ],
                 env: extras.env(bed, clock.as_ref()),
-                probe: Probe::Database { login: login.clone(), version: Arc::clone(&version) },
+                probe: Probe::Database { login: client.clone(), version: Arc::clone(&version) },
             };
             let process = Process::start(bed, process_spec)?;
             let version = version.get().cloned().unwrap_or_default();

@@ -74,6 +74,12 @@ impl MySqlConnection {
         Ok(this)
     }
 
+    /// With that limit of each read, for a statement that takes longer.
+    pub(crate) fn with_timeout(self, limit: Duration) -> io::Result<Self> {
+        self.stream.set_read_timeout(Some(limit))?;
+        Ok(self)
+    }
+
     /// The version as the server spells it.
     pub(crate) fn server_version(&self) -> &str {
         // MariaDB before 11 puts this in front for the sake of old replication clients.

@@ -23,7 +23,7 @@ impl Pair {
     fn start() -> Self {
         let servers = Servers::start();
         let [primary, replica] =
-            [(); 2].map(|()| servers.bed().database_with_log().expect("MariaDB is installed"));
+            [(); 2].map(|()| servers.bed().database_with_log().expect("a database is installed"));
         let link = Proxy::before(primary.addr()).expect("a proxy");
         replica.follow(&primary, link.addr()).expect("both are fresh");
         let at_primary = with_tables(&primary);

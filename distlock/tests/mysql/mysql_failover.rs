@@ -2,7 +2,7 @@
 
 use distlock::{LockKind, Release};
 use sqlx::{Connection, MySqlConnection};
-use testbed::{Bed, Replication};
+use testbed::{Bed, Flavor, Replication};
 use tokio::task::block_in_place;
 
 use crate::support::fresh_name;
@@ -29,7 +29,8 @@ async fn session_from(url: &str, least: u64) -> (MySqlConnection, u64) {
 #[tokio::test(flavor = "multi_thread")]
 async fn after_a_failover_a_release_kills_no_connection_of_the_new_primary() {
     let bed = block_in_place(Bed::start).expect("a private bed");
-    let group = block_in_place(|| bed.replicated(Replication::Async, 1)).expect("MariaDB");
+    let group =
+        block_in_place(|| bed.replicated(Flavor::Any, Replication::Async, 1)).expect("a pair");
     let old = group.primary().clone();
     block_in_place(|| old.create_database("locks")).expect("a database");
     for kind in [LockKind::MysqlNamed, LockKind::MysqlRow] {

@@ -9,7 +9,9 @@ use serde::{Deserialize, Serialize};
 use testbed::Replication;
 
 use crate::cell_axes::{CellAxes, Load, PurchaseMode};
-use crate::faults::{FaultKind, FaultRequirements, Link, Schedule, TargetedFault, TopologyFault};
+use crate::faults::{
+    FaultKind, FaultRequirements, Link, PairFault, Schedule, TargetedFault, TopologyFault,
+};
 use crate::lock::{ExtraServers, Lock};
 use crate::predict::{Case, Family, Prediction, Scenario, expectation};
 use crate::topology::Topology;
@@ -323,6 +325,12 @@ impl CellSpec {
         };
         match self.fault {
             Some(FaultKind::RollingRestart) => 150 + restarted * u64::from(self.axes.replicas),
+            // The sale goes on while an old primary becomes a replica. MySQL copies its successor
+            // for that and starts twice, which takes some seconds.
+            Some(
+                FaultKind::FailOverDatabase(Replication::SemiSync)
+                | FaultKind::OnTopology(TopologyFault::Pair(PairFault::OldPrimaryReturns)),
+            ) => 4 * default_load,
             // The sale goes on while a server returns. Without all three it does not.
             Some(FaultKind::OnTopology(fault)) if fault != TopologyFault::ThreeAtOnce => {
                 2 * default_load

@@ -211,7 +211,9 @@ impl Cluster {
         };
         let lock_server = self.start_lock_server(spec.needs, topology, requirements).await?;
         let database = match requirements.replication.or(topology.replication()) {
-            Some(replication) => SaleDatabase::replicated(&self.bed, replication).await?,
+            Some(replication) => {
+                SaleDatabase::replicated(&self.bed, self.flavor(), replication).await?
+            }
             None if topology == Topology::Galera => SaleDatabase::galera(&self.bed).await?,
             None if topology == Topology::Sharded => SaleDatabase::sharded(&self.bed).await?,
             None => SaleDatabase::Shared(self.database.clone()),

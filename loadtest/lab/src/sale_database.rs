@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use loadtest_measure::error::Result;
-use testbed::{Bed, Database, ReplicatedDatabase, Replication, ShardedDatabase};
+use testbed::{Bed, Database, Flavor, ReplicatedDatabase, Replication, ShardedDatabase};
 
 use crate::cluster::blocking;
 
@@ -26,9 +26,13 @@ const SHARDS: usize = 2;
 
 impl SaleDatabase {
     /// Starts a primary with a replica.
-    pub(super) async fn replicated(bed: &Arc<Bed>, replication: Replication) -> Result<Self> {
+    pub(super) async fn replicated(
+        bed: &Arc<Bed>,
+        flavor: Flavor,
+        replication: Replication,
+    ) -> Result<Self> {
         let bed = bed.clone();
-        let started = blocking(move || bed.replicated(replication, 1)).await?;
+        let started = blocking(move || bed.replicated(flavor, replication, 1)).await?;
         Ok(Self::Replicated(Arc::new(started)))
     }
 

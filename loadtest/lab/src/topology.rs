@@ -73,9 +73,14 @@ impl Topology {
         }
     }
 
+    /// Whether its database is made of what only `MariaDB` has.
+    pub fn is_of_mariadb(self) -> bool {
+        matches!(self, Self::Galera | Self::Sharded)
+    }
+
     /// Whether its database is more than one server.
     pub fn has_own_database(self) -> bool {
-        self.replication().is_some() || matches!(self, Self::Galera | Self::Sharded)
+        self.replication().is_some() || self.is_of_mariadb()
     }
 
     /// Whether its `ZooKeeper` or etcd is three servers.

@@ -21,6 +21,7 @@ use loadtest_measure::error::{Error, Result};
 use loadtest_measure::print::{print_line, print_status};
 use loadtest_report::MATRIX;
 use loadtest_report::progress::matrix_line;
+use testbed::Flavor;
 
 use super::output::OutputArgs;
 use super::{EXIT_CODES, FleetArgs, PrivateArgs, stop_on_signal};
@@ -210,7 +211,19 @@ impl MatrixArgs {
         let of_database = self.private.topology();
         match &self.topologies {
             None => Ok(vec![of_database]),
-            Some(names) if of_database.is_single() => topologies(names),
+            Some(names) if of_database.is_single() => {
+                let topologies = topologies(names)?;
+                let of_mariadb = topologies.iter().find(|one| one.is_of_mariadb());
+                match of_mariadb.filter(|_| self.private.flavor() == Flavor::MySql) {
+                    None => Ok(topologies),
+                    Some(one) => {
+                        let name = one.name();
+                        let what =
+                            format!("the topology {name} is MariaDB's: leave out --db mysql");
+                        Err(Error::Usage(what))
+                    }
+                }
+            }
             Some(_) => {
                 let what = "--database names the servers already: leave out --topologies";
                 Err(Error::Usage(what.to_owned()))
@@ -318,6 +331,13 @@ mod tests {
         ] {
             let axes = parse(flags).axes().expect("axes");
             assert_eq!(axes.topologies, [expected], "{flags:?}");
+        }
+        let pair = parse(&["--db", "mysql", "--topologies", "semi-sync,async"]).axes();
+        assert_eq!(pair.expect("axes").topologies, [Topology::SemiSync, Topology::Async]);
+        for of_mariadb in ["galera", "semi-sync,sharded"] {
+            let refused = parse(&["--db", "mysql", "--topologies", of_mariadb]).axes();
+            let error = refused.expect_err("MySQL has no such servers");
+            assert!(error.to_string().contains("is MariaDB's"), "{of_mariadb}: {error}");
         }
         let twice = parse(&["--database", "sharded", "--topologies", "galera"]).axes();
         assert_eq!(twice.expect_err("two say where").exit_code(), 2);

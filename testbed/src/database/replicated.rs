@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use uuid::Uuid;
 
-use super::replication::number_of;
+use super::dialect::Dialect;
 use super::setup::Server;
 use super::{Database, Extras, Flavor};
 use crate::bed_state::BedState;
@@ -57,23 +57,9 @@ impl Member {
         )
     }
 
-    /// Renders the part of the option file for members. `init-rpl-role` has a primary that crashed
-    /// forget what no replica has confirmed.
-    pub(super) fn render(&self) -> String {
-        let confirms = match self.replication {
-            Replication::SemiSync => "ON",
-            Replication::Async => "OFF",
-        };
-        format!(
-            "read_only = ON\n\
-             log_slave_updates = ON\n\
-             gtid_strict_mode = ON\n\
-             sync_binlog = 1\n\
-             init-rpl-role = SLAVE\n\
-             rpl_semi_sync_slave_enabled = {confirms}\n\
-             rpl_semi_sync_master_wait_point = AFTER_SYNC\n\
-             rpl_semi_sync_master_timeout = 86400000\n"
-        )
+    /// Renders the part of the option file for members.
+    pub(super) fn render(&self, flavor: Flavor) -> String {
+        Dialect::of(flavor).render_member(self.replication)
     }
 }
 
@@ -93,12 +79,13 @@ pub struct ReplicatedDatabase {
 impl ReplicatedDatabase {
     pub(crate) fn start(
         bed: &Arc<BedState>,
+        flavor: Flavor,
         replication: Replication,
         replicas: usize,
     ) -> Result<Self> {
         let password = Uuid::new_v4().simple().to_string();
         let member = Member { password: password.clone(), replication };
-        let server = Server::find(bed, Flavor::MariaDb)?;
+        let server = Server::find(bed, flavor)?;
         let start_one = || {
             let extras = Extras { member: Some(member.clone()), ..Extras::default() };
             Database::start_as(bed, &server, &extras).map(Arc::new)
@@ -112,7 +99,7 @@ impl ReplicatedDatabase {
         let links = links.collect::<Result<Vec<_>>>()?;
         let (primary, changing) = (AtomicUsize::new(0), Mutex::new(()));
         let group = Self { servers, links, primary, changing, replication, password };
-        group.servers[0].run("SET GLOBAL read_only = OFF")?;
+        group.servers[0].allow_writes()?;
         group.follow_primary(1..=replicas)?;
         Ok(group)
     }
@@ -166,26 +153,20 @@ impl ReplicatedDatabase {
         for at in (0..self.servers.len()).filter(|at| *at != old && self.servers[*at].is_running())
         {
             let server = &self.servers[at];
-            server.run("STOP SLAVE IO_THREAD")?;
-            let position = server.received()?;
-            received.push((number_of(&position), at));
+            server.run("STOP REPLICA IO_THREAD")?;
+            received.push((server.transactions()?, at));
         }
         received.sort_unstable();
         let Some((_, new)) = received.pop() else {
             return Err(self.servers[old].failed("has no replica that could follow it".into()));
         };
-        self.promote(new)?;
+        let successor = &self.servers[new];
+        successor.catch_up()?;
+        successor.promote()?;
+        successor.allow_writes()?;
         self.primary.store(new, Ordering::SeqCst);
         self.follow_primary(received.into_iter().map(|(_, at)| at))?;
         Ok(&self.servers[new])
-    }
-
-    fn promote(&self, new: usize) -> Result<()> {
-        let server = &self.servers[new];
-        server.catch_up()?;
-        server.run("STOP SLAVE")?;
-        server.run("RESET SLAVE ALL")?;
-        server.run("SET GLOBAL read_only = OFF")
     }
 
     /// Starts the server again as a replica of the primary, and waits until it replicates. It must
@@ -199,21 +180,44 @@ impl ReplicatedDatabase {
         let at = self.servers.iter().position(|one| one.addr() == server.addr());
         let at = at.ok_or_else(|| server.failed("is none of these".into()))?;
         server.restart()?;
-        server.run("SET GLOBAL gtid_slave_pos = @@GLOBAL.gtid_binlog_pos")?;
+        match server.flavor {
+            Flavor::MySql => self.discard_unconfirmed(server)?,
+            Flavor::MariaDb | Flavor::Any => {
+                server.run("SET GLOBAL gtid_slave_pos = @@GLOBAL.gtid_binlog_pos")?;
+            }
+        }
         self.follow_primary([at])
+    }
+
+    /// Has a `MySQL` server that was a primary, and has more than its successor, become a copy of
+    /// that. An asynchronous one may have acknowledged what it has more, and keeps it.
+    fn discard_unconfirmed(&self, server: &Database) -> Result<()> {
+        let is_replica = !server.status()?.is_empty();
+        if is_replica {
+            return Ok(());
+        }
+        let more = server.not_in(&server.applied()?, self.primary())?;
+        match self.replication {
+            _ if more.is_empty() => Ok(()),
+            Replication::SemiSync => server.become_copy_of(self.primary()),
+            Replication::Async => {
+                Err(server.failed(format!("does not replicate: the primary has not {more}")))
+            }
+        }
     }
 
     fn follow_primary(&self, replicas: impl IntoIterator<Item = usize>) -> Result<()> {
         let primary = self.primary();
         for at in replicas {
             if self.replication == Replication::SemiSync {
-                primary.run("SET GLOBAL rpl_semi_sync_master_enabled = ON")?;
+                let waits = primary.dialect().semi_sync_source();
+                primary.run(&format!("SET GLOBAL {waits} = ON"))?;
             }
             let (replica, link) = (&self.servers[at], &self.links[at]);
             link.heal();
             link.lead_to(primary.addr());
             link.cut();
-            replica.run("STOP SLAVE")?;
+            replica.run("STOP REPLICA")?;
             replica.follow_by_gtid(&primary.login, link.addr())?;
             self.await_replication(replica)?;
         }
@@ -223,11 +227,12 @@ impl ReplicatedDatabase {
     /// Until the replica has what the primary had, and confirms it where it has to.
     fn await_replication(&self, replica: &Database) -> Result<()> {
         let deadline = Instant::now() + CATCH_UP_WITHIN;
+        let (running, behind) = (replica.dialect().running(), replica.dialect().seconds_behind());
         loop {
             let status = replica.status()?;
-            let says = |key: &str, value: &str| status.get(key).is_some_and(|is| is == value);
-            let runs = says("Slave_IO_Running", "Yes") && says("Slave_SQL_Running", "Yes");
-            if runs && says("Seconds_Behind_Master", "0") && self.is_confirmed(replica)? {
+            let says = |key: &String, value: &str| status.get(key).is_some_and(|is| is == value);
+            let runs = running.iter().all(|column| says(column, "Yes"));
+            if runs && says(&behind, "0") && self.is_confirmed(replica)? {
                 return Ok(());
             }
             let failed = ["Last_IO_Error", "Last_SQL_Error"].map(|key| status.get(key).cloned());
@@ -240,7 +245,8 @@ impl ReplicatedDatabase {
     }
 
     fn is_confirmed(&self, replica: &Database) -> Result<bool> {
-        let confirms = replica.query("SHOW GLOBAL STATUS LIKE 'Rpl_semi_sync_slave_status'")?;
+        let status = replica.dialect().semi_sync_replica();
+        let confirms = replica.query(&format!("SHOW GLOBAL STATUS LIKE '{status}'"))?;
         let confirms = confirms.first().and_then(|row| row.get("Value")).is_some_and(|v| v == "ON");
         Ok(confirms == (self.replication == Replication::SemiSync))
     }
