@@ -151,9 +151,9 @@ impl Matrix {
         runner: &mut Runner,
         stop: &CancellationToken,
     ) -> CellReport {
-        let (mut tries, mut tried) = (1, first);
+        let (mut tries, mut first) = (1, first);
         loop {
-            let report = match tried.take() {
+            let report = match first.take() {
                 Some(report) => report,
                 None => self.run_once(&[trial], tries, runner, stop).await.remove(0),
             };

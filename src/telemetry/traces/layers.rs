@@ -218,9 +218,12 @@ mod tests {
     /// A request with its lock, as far as the log and traces see it.
     fn serve_request(is_sampled: bool) {
         let span = tracing::info_span!("request", id = 7, status = tracing::field::Empty);
-        let trace = span.in_scope(|| match is_sampled {
-            true => tracing::trace_span!(target: "seckill::trace", REQUEST, otel.kind = "server"),
-            false => Span::none(),
+        let trace = span.in_scope(|| {
+            if is_sampled {
+                tracing::trace_span!(target: "seckill::trace", REQUEST, otel.kind = "server")
+            } else {
+                Span::none()
+            }
         });
         span.in_scope(|| {
             trace.in_scope(|| {

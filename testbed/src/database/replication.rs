@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::mysql_wire::{Login, MySqlConnection};
 
 /// How long a copy of a server may take.
-const CLONE_TIMEOUT: Duration = Duration::from_secs(60);
+const CLONE_TIMEOUT: Duration = Duration::from_mins(1);
 
 impl Database {
     pub(super) fn dialect(&self) -> &'static Dialect {
