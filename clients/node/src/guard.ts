@@ -109,14 +109,15 @@ export class Guard implements AsyncDisposable {
     }
   }
 
-  /** @internal Draws the owner's token, or waits for the draw of another hold. */
+  /** @internal Draws the owner's token, or waits for the draw of another hold, until the loss. */
   async drawToken(issuer: TokenIssuer, signal: AbortSignal | undefined): Promise<void> {
     const { owner } = this;
     owner.token ??= issuer.next(owner.name).catch((error: unknown) => {
       owner.token = undefined;
       throw error;
     });
-    this.token = await wait(owner.token, Infinity, signal);
+    const end = AbortSignal.any([this.signal, ...(signal ? [signal] : [])]);
+    this.token = await wait(owner.token, Infinity, end);
   }
 
   async #free(): Promise<Release> {

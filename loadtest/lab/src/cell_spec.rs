@@ -257,6 +257,7 @@ impl CellSpec {
     /// Such cells can run at the same time: what they show are breaches, no rates.
     pub fn mostly_waits(self) -> bool {
         self.scenario.outlasts_the_lease()
+            && matches!(self.fault, None | Some(FaultKind::FreezeReplica))
             && self.topology.is_single()
             && self.axes.lock.needs() == ExtraServers::Nothing
     }

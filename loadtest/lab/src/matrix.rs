@@ -3,7 +3,7 @@
 //!
 //! A cell that was predicted to break and did not is run again, up to [`MAX_TRIES`] times. Then it
 //! counts as *not shown*, which fails the run. A cell that was predicted to hold and broke is not
-//! run again. Cells whose purchases mostly wait are run several at once; all others have the machine
+//! run again. Cells whose purchases mostly wait run several at once; all others have the machine
 //! for themselves. A combination without a prediction is not generated, and the reason is counted. Bugs
 //! injected after the cells ([`crate::injection_run`]) show that the same judge would have found a
 //! breach.
@@ -34,8 +34,8 @@ use crate::runner::{ClusterSpec, Runner};
 pub const MAX_CELLS: usize = 10_000;
 /// How often a cell is run that does not show what it should show.
 pub const MAX_TRIES: u32 = 3;
-/// Most cells at the same time: each has up to four processes of its own, which mostly wait.
-const MAX_TOGETHER: usize = 5;
+/// Most replicas of cells at the same time: each keeps connections to the shared database.
+const MAX_REPLICAS_TOGETHER: u16 = 15;
 
 /// A run of the matrix.
 #[derive(Debug, Clone)]
@@ -104,7 +104,10 @@ impl Matrix {
             }
             if first_tries.is_empty() {
                 let is_left = |trial: &CellSpec| state.cell(&self.key(*trial, &runner)).is_none();
-                let together = run_together(&self.trials[index..], is_left);
+                let together = match self.load.fleet.has_jvms() {
+                    true => &self.trials[index..=index],
+                    false => run_together(&self.trials[index..], is_left),
+                };
                 first_tries.extend(self.run_once(together, 1, &mut runner, stop).await);
             }
             let first = first_tries.pop_front();
@@ -194,8 +197,12 @@ impl Matrix {
 /// The first of these, with those that follow it and can be run at the same time, of those that are
 /// left.
 fn run_together(trials: &[CellSpec], is_left: impl Fn(&CellSpec) -> bool) -> &[CellSpec] {
-    let most = trials.iter().take(MAX_TOGETHER);
-    let count = most.take_while(|trial| trial.mostly_waits() && is_left(trial)).count();
+    let mut replicas = 0;
+    let fits = |trial: &&CellSpec| {
+        replicas += trial.axes.replicas;
+        replicas <= MAX_REPLICAS_TOGETHER && trial.mostly_waits() && is_left(trial)
+    };
+    let count = trials.iter().take_while(fits).count();
     &trials[..count.max(1)]
 }
 

@@ -245,7 +245,12 @@ fn cells_that_mostly_wait_run_together_and_all_others_alone() {
     let count = |trials: &[CellSpec]| run_together(trials, |trial| *trial != ignored).len();
     assert_eq!(count(&[short, kept, kept]), 1, "rates are compared");
     assert_eq!(count(&[elsewhere, kept]), 1, "it starts a server");
-    assert_eq!(count(&[kept; MAX_TOGETHER + 1]), MAX_TOGETHER);
+    assert_eq!(count(&[kept; 6]), 5, "fifteen replicas");
+    let frozen = CellSpec { fault: Some(FaultKind::FreezeReplica), ..kept };
+    let killed = CellSpec { fault: Some(FaultKind::KillReplica), ..kept };
+    let sentinel = CellSpec { topology: Topology::Sentinel, ..kept };
+    assert_eq!(count(&[kept, frozen, killed]), 2);
+    assert_eq!(count(&[kept, sentinel]), 1, "it starts servers");
     assert_eq!(count(&[kept, kept, short]), 2);
     assert_eq!(count(&[kept, ignored, kept]), 1, "the second one is finished");
 }

@@ -78,7 +78,10 @@ struct EarlierLoad {
 
 impl EarlierCell {
     fn has_verdict_on_speed(&self) -> bool {
-        self.load.as_ref().is_none_or(|load| load.cost.bottlenecks(load.all.p99_ms).is_empty())
+        let measured = |load: &EarlierLoad| {
+            !load.cost.shared && load.cost.bottlenecks(load.all.p99_ms).is_empty()
+        };
+        self.load.as_ref().is_none_or(measured)
     }
 }
 

@@ -6,7 +6,6 @@ use comfy_table::{Attribute, Cell, CellAlignment, Color, LineStyle, Table, Table
 use loadtest_lab::cell::CellReport;
 use loadtest_lab::predict::Prediction;
 use loadtest_lab::topology::Topology;
-use loadtest_load::stats::Figures;
 
 use crate::names;
 use crate::text::Text;
@@ -209,12 +208,14 @@ fn row(cell: &CellReport, layout: Layout) -> Vec<Cell> {
 /// What stands after a figure on speed that is the generator's rather than the service's.
 const NO_VERDICT: &str = "*";
 /// What that means.
-pub(super) const NO_VERDICT_MEANS: &str =
-    "*: no verdict on speed, since the generator was the bottleneck";
+pub(super) const NO_VERDICT_MEANS: &str = "*: no verdict on speed, since other cells ran at the same time, or the generator was the \
+     bottleneck";
 
 /// Why there is no verdict on the speed of a cell; empty if there is one.
 pub fn no_verdict_on_speed(cell: &CellReport) -> Vec<String> {
-    cell.load.as_ref().map(Figures::bottlenecks).unwrap_or_default()
+    let Some(load) = &cell.load else { return Vec::new() };
+    let beside = load.cost.shared.then(|| "other cells ran at the same time".to_owned());
+    beside.into_iter().chain(load.bottlenecks()).collect()
 }
 
 /// A figure on speed, as it was formatted, with a mark if it is no verdict.

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use loadtest_judge::setting::{Guards, Scope};
 use loadtest_lab::cell_axes::{Load, PurchaseMode};
+use loadtest_lab::cell_spec::CellSpec;
 use loadtest_lab::cluster::need_failpoints;
 use loadtest_lab::faults::FaultKind;
 use loadtest_lab::injected_bugs::MAX_SEEDS;
@@ -136,6 +137,14 @@ impl PresetArgs {
     }
 }
 
+/// Fails if a server that only `MariaDB` has is to be `MySQL`'s.
+fn check_flavor(flavor: Flavor, trials: &[CellSpec]) -> Result<()> {
+    let is_wrong = |trial: &&CellSpec| flavor == Flavor::MySql && trial.topology.is_of_mariadb();
+    let Some(CellSpec { topology, .. }) = trials.iter().find(is_wrong) else { return Ok(()) };
+    let what = format!("the topology {} is MariaDB's: leave out --db mysql", topology.name());
+    Err(Error::Usage(what))
+}
+
 /// Whether all cells were as predicted.
 pub(super) async fn run(args: MatrixArgs) -> Result<bool> {
     let preset = args.preset.preset();
@@ -147,6 +156,7 @@ pub(super) async fn run(args: MatrixArgs) -> Result<bool> {
         Some(preset) => preset.trials(),
         None => args.axes()?.trials(),
     };
+    check_flavor(args.private.flavor(), &trials)?;
     let trials = match args.sample {
         Some(count) => Preset::sample(trials, count, args.seed),
         None => trials,
@@ -211,19 +221,7 @@ impl MatrixArgs {
         let of_database = self.private.topology();
         match &self.topologies {
             None => Ok(vec![of_database]),
-            Some(names) if of_database.is_single() => {
-                let topologies = topologies(names)?;
-                let of_mariadb = topologies.iter().find(|one| one.is_of_mariadb());
-                match of_mariadb.filter(|_| self.private.flavor() == Flavor::MySql) {
-                    None => Ok(topologies),
-                    Some(one) => {
-                        let name = one.name();
-                        let what =
-                            format!("the topology {name} is MariaDB's: leave out --db mysql");
-                        Err(Error::Usage(what))
-                    }
-                }
-            }
+            Some(names) if of_database.is_single() => topologies(names),
             Some(_) => {
                 let what = "--database names the servers already: leave out --topologies";
                 Err(Error::Usage(what.to_owned()))
@@ -334,11 +332,13 @@ mod tests {
         }
         let pair = parse(&["--db", "mysql", "--topologies", "semi-sync,async"]).axes();
         assert_eq!(pair.expect("axes").topologies, [Topology::SemiSync, Topology::Async]);
-        for of_mariadb in ["galera", "semi-sync,sharded"] {
-            let refused = parse(&["--db", "mysql", "--topologies", of_mariadb]).axes();
-            let error = refused.expect_err("MySQL has no such servers");
-            assert!(error.to_string().contains("is MariaDB's"), "{of_mariadb}: {error}");
+        let axes = parse(&["--topologies", "semi-sync,galera"]).axes().expect("axes");
+        for (trials, _) in [axes.trials(), Preset::SmokeTopologies.trials()] {
+            let error = check_flavor(Flavor::MySql, &trials).expect_err("MySQL has no Galera");
+            assert!(error.to_string().contains("is MariaDB's"), "{error}");
+            assert!(check_flavor(Flavor::MariaDb, &trials).is_ok());
         }
+        assert!(check_flavor(Flavor::MySql, &Preset::Smoke.trials().0).is_ok());
         let twice = parse(&["--database", "sharded", "--topologies", "galera"]).axes();
         assert_eq!(twice.expect_err("two say where").exit_code(), 2);
     }

@@ -11,7 +11,7 @@ use crate::domain::{TicketId, UserId, VoucherId};
 pub struct TicketSigner(hmac::Key);
 
 impl TicketSigner {
-    /// Seals with the secret that heartbeats the access tokens. What is sealed is no token: it has
+    /// Seals with the secret that signs the access tokens. What is sealed is no token: it has
     /// spaces.
     pub fn new(secret: &SecretString) -> Self {
         Self(hmac::Key::new(hmac::HMAC_SHA256, secret.expose_secret().as_bytes()))

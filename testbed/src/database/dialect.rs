@@ -27,7 +27,8 @@ pub(super) struct Dialect {
     member: &'static str,
 }
 
-/// `init-rpl-role` has a primary that crashed forget what no replica has confirmed.
+/// `init-rpl-role` has a server that crashed cut its log where the engine had not committed: in a
+/// semi-synchronous pair, what no replica has confirmed.
 const MARIADB: Dialect = Dialect {
     source: "master",
     replica: "slave",

@@ -169,12 +169,16 @@ impl ReplicatedDatabase {
         Ok(&self.servers[new])
     }
 
-    /// Starts the server again as a replica of the primary, and waits until it replicates. It must
-    /// not have what the primary has not: a semi-synchronous one forgets that, an asynchronous one
-    /// does not and is refused.
+    /// Starts the server again as a replica of the primary, and waits until it replicates.
+    ///
+    /// It should not have what the primary has not. With `MySQL` that is compared before it
+    /// follows: a semi-synchronous server becomes a copy of the primary, an asynchronous one is
+    /// refused. With `MariaDB` recovery drops what the engine has not committed; anything else that
+    /// the primary has not ends its replication, perhaps only after this call has returned.
     ///
     /// # Errors
-    /// If it does not replicate within 20 s, with the reason that it gives.
+    /// If it does not replicate within 20 s after its restart, or its clone, with the reason that
+    /// it gives.
     pub fn rejoin(&self, server: &Database) -> Result<()> {
         let _one_at_a_time = self.changing.lock();
         let at = self.servers.iter().position(|one| one.addr() == server.addr());

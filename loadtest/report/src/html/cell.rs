@@ -13,7 +13,7 @@ use crate::html::grid::{CellKind, milliseconds, rate, surprise};
 use crate::html::round::RoundView;
 use crate::html::setup::SetupView;
 use crate::html::timeline::{Timeline, timelines};
-use crate::table::problems;
+use crate::table::{no_verdict_on_speed, problems};
 use crate::text::Text;
 use crate::{Report, names, repeat};
 
@@ -66,7 +66,7 @@ pub struct Section {
     pub codes: Vec<Fact>,
     /// What the generator itself cost.
     pub generator: Vec<Fact>,
-    /// Why the figures on speed are the generator's rather than the service's.
+    /// Why the figures on speed are not the service's alone.
     pub bottlenecks: Vec<Text>,
     /// What it was started with.
     pub setup: Option<SetupView>,
@@ -203,7 +203,7 @@ impl Section {
             rules: if brief { Vec::new() } else { rules(cell) },
             codes: figures.map(codes).unwrap_or_default(),
             generator: figures.map(generator).unwrap_or_default(),
-            bottlenecks: figures.map(bottlenecks).unwrap_or_default(),
+            bottlenecks: no_verdict_on_speed(cell).into_iter().map(Text::english).collect(),
             setup: SetupView::of(cell),
             command: repeat::one(report, cell),
             check: cell.history.as_deref().map(repeat::check),
@@ -350,10 +350,6 @@ fn rules(cell: &CellReport) -> Vec<RuleLine> {
 
 fn codes(figures: &Figures) -> Vec<Fact> {
     figures.codes.iter().map(|(code, count)| Fact::named(code, *count)).collect()
-}
-
-fn bottlenecks(figures: &Figures) -> Vec<Text> {
-    figures.bottlenecks().into_iter().map(Text::english).collect()
 }
 
 fn generator(figures: &Figures) -> Vec<Fact> {

@@ -332,9 +332,10 @@ fn generator(cells: &[CellReport]) -> Vec<Fact> {
     let limited = loads.iter().filter(|figures| !figures.bottlenecks().is_empty()).count();
     let share = Text::of("at_most_in_a_cell").with("share", format!("{:.0} %", most * 100.0));
     let limited = Text::of("in_cells").with("some", limited).with("count", costs.len());
-    vec![
-        Fact::new("processor_time", Text::of("in_all_cells").with("s", format!("{cpu_s:.1}"))),
-        Fact::new("of_the_machine", share),
-        Fact::new("was_bottleneck", limited),
-    ]
+    let cpu_s = Text::of("in_all_cells").with("s", format!("{cpu_s:.1}"));
+    let mut facts = vec![Fact::new("was_bottleneck", limited)];
+    if alone().next().is_some() {
+        facts.extend([Fact::new("processor_time", cpu_s), Fact::new("of_the_machine", share)]);
+    }
+    facts
 }
