@@ -14,6 +14,7 @@ import pytest
 import distlock.sync
 from distlock import LockLost, Locks, LockTimeout, LossCause, Release
 
+
 @pytest.fixture
 def locks(server: str) -> Locks:
     made = Locks(server)

@@ -13,7 +13,6 @@ use loadtest_load::drive;
 use loadtest_load::history::History;
 use loadtest_load::history::final_state::Audit;
 use loadtest_load::live::LiveFigures;
-use loadtest_load::progress::Progress;
 use loadtest_load::stats::Figures;
 use loadtest_measure::error::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -387,7 +386,7 @@ async fn sell(deployment: &Deployment, cell_plan: &CellPlan) -> Result<CellRepor
         _ => {}
     }
     let live = Arc::new(LiveFigures::new(&plan));
-    let progress = Progress::follow(&trial.to_string(), &live, &plan);
+    let progress = cell_plan.follow(&live, &plan);
     let recorded = sale.record(&plan)?;
     let figures = drive::run(&plan, connections, recorded.recorder(), &live).await?;
     drop(progress);

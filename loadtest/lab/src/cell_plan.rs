@@ -1,7 +1,11 @@
 //! The plan of a cell: everything that is decided before a server is started.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use loadtest_load::live::LiveFigures;
+use loadtest_load::plan::Plan;
+use loadtest_load::progress::Progress;
 use serde::{Deserialize, Serialize};
 
 use crate::cell_axes::Load;
@@ -23,6 +27,8 @@ pub struct CellPlan {
     pub seed: u64,
     /// Where its history goes; to no file that stays, if none is named.
     pub history: Option<PathBuf>,
+    /// Whether other cells run at the same time.
+    pub together: bool,
 }
 
 impl CellPlan {
@@ -33,12 +39,17 @@ impl CellPlan {
         let schedule = Schedule::of(seed, &trial.to_string(), trial.axes.replicas);
         let schedule = schedule.for_lock(trial.axes.lock, default_load.mode);
         let flags = trial.flags(&load, trial.requirements(&schedule));
-        Self { trial, load, schedule, flags, seed, history: None }
+        Self { trial, load, schedule, flags, seed, history: None, together: false }
+    }
+
+    /// A bar that follows its load, unless other cells run at the same time.
+    pub(super) fn follow(&self, live: &Arc<LiveFigures>, plan: &Plan) -> Option<Progress> {
+        (!self.together).then(|| Progress::follow(&self.trial.to_string(), live, plan))
     }
 
     /// All of it that comes out as something else if it is another.
     pub fn identity(&self) -> serde_json::Value {
-        let Self { trial, load, schedule, flags, seed, history: _ } = self;
+        let Self { trial, load, schedule, flags, seed, history: _, together: _ } = self;
         serde_json::json!({
             "cell": trial, "load": load, "schedule": schedule, "flags": flags, "seed": seed,
         })

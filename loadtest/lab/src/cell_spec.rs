@@ -253,15 +253,6 @@ impl CellSpec {
         }
     }
 
-    /// Whether its purchases mostly wait, on the servers that cells share, and no fault hits these.
-    /// Such cells can run at the same time: what they show are breaches, no rates.
-    pub fn mostly_waits(self) -> bool {
-        self.scenario.outlasts_the_lease()
-            && matches!(self.fault, None | Some(FaultKind::FreezeReplica))
-            && self.topology.is_single()
-            && self.axes.lock.needs() == ExtraServers::Nothing
-    }
-
     /// The load it gets: that of the comparison, unless the work or a fault makes it last longer.
     pub fn load(self, default_load: &Load) -> Load {
         let small = Load {

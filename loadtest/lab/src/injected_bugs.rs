@@ -90,7 +90,7 @@ impl BugCase {
         if let (Bug::Service(bug), false) = (self.bug, with_bug) {
             set(&mut flags, "--inject-bug-control", bug.name());
         }
-        CellPlan { trial, load, schedule, flags, seed, history: None }
+        CellPlan { trial, load, schedule, flags, seed, history: None, together: false }
     }
 
     /// What such a cell breaks without any bug.

@@ -151,7 +151,7 @@ impl Rung {
         for (flag, value) in *more {
             set(&mut flags, flag, value);
         }
-        CellPlan { trial: *trial, load, schedule, flags, seed, history: None }
+        CellPlan { trial: *trial, load, schedule, flags, seed, history: None, together: false }
     }
 }
 

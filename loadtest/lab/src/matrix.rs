@@ -4,7 +4,9 @@
 //! A cell that was predicted to break and did not is run again, up to [`MAX_TRIES`] times. Then it
 //! counts as *not shown*, which fails the run. A cell that was predicted to hold and broke is not
 //! run again. Cells whose purchases mostly wait run several at once; all others have the machine
-//! for themselves. A combination without a prediction is not generated, and the reason is counted. Bugs
+//! for themselves.
+//!
+//! A combination without a prediction is not generated, and the reason is counted. Bugs
 //! injected after the cells ([`crate::injection_run`]) show that the same judge would have found a
 //! breach.
 
@@ -22,8 +24,10 @@ use crate::cell_axes::Load;
 use crate::cell_plan::{CellPlan, CellRequest};
 use crate::cell_spec::CellSpec;
 use crate::compare::MAX_REPLICAS;
+use crate::faults::FaultKind;
 use crate::histories::Histories;
 use crate::injection_run::InjectionRun;
+use crate::lock::ExtraServers;
 use crate::matrix_axes::NotGenerated;
 use crate::presets::Preset;
 use crate::results::{CellSelection, RunEvent, RunObserver, RunResults};
@@ -167,7 +171,7 @@ impl Matrix {
         }
     }
 
-    /// That try of these cells, which are run at the same time.
+    /// Runs these cells at the same time, once; `tries` is which try of each it is.
     async fn run_once(
         &self,
         trials: &[CellSpec],
@@ -182,7 +186,7 @@ impl Matrix {
         runner.run(&wanted, self.histories.as_ref(), is_red, stop).await
     }
 
-    /// It rises with each try, or the same schedule would miss again.
+    /// The seed rises with each try, or the same schedule would miss again.
     fn seed_of(&self, tries: u32) -> u64 {
         self.seed.wrapping_add(u64::from(tries) - 1)
     }
@@ -200,10 +204,19 @@ fn run_together(trials: &[CellSpec], is_left: impl Fn(&CellSpec) -> bool) -> &[C
     let mut replicas = 0;
     let fits = |trial: &&CellSpec| {
         replicas += trial.axes.replicas;
-        replicas <= MAX_REPLICAS_TOGETHER && trial.mostly_waits() && is_left(trial)
+        replicas <= MAX_REPLICAS_TOGETHER && mostly_waits(trial) && is_left(trial)
     };
     let count = trials.iter().take_while(fits).count();
     &trials[..count.max(1)]
+}
+
+/// Whether its purchases mostly wait, on the servers that cells share, and no fault hits these. What
+/// such cells show are breaches, no rates.
+fn mostly_waits(trial: &CellSpec) -> bool {
+    trial.scenario.outlasts_the_lease()
+        && matches!(trial.fault, None | Some(FaultKind::FreezeReplica))
+        && trial.topology.is_single()
+        && trial.axes.lock.needs() == ExtraServers::Nothing
 }
 
 /// Whether no other try follows.

@@ -24,7 +24,6 @@ use loadtest_load::client::Target;
 use loadtest_load::live::LiveFigures;
 use loadtest_load::mix::Mix;
 use loadtest_load::plan::Plan;
-use loadtest_load::progress::Progress;
 use loadtest_load::stall_monitor::StallMonitor;
 use loadtest_load::stats::Figures;
 use loadtest_load::tokens::User;
@@ -164,7 +163,7 @@ pub async fn run(deployment: &Deployment, cell_plan: &CellPlan) -> Result<CellRe
     let sale = Sale::open(deployment, cell_plan).await?;
     warm_up::warm_up(&sale).await?;
     let (leaving, rest) = sale.users.split_at(ABORTING_CLIENTS.min(sale.users.len()));
-    let mut hit = FaultRound { trial, fault, sale: &sale, load };
+    let mut hit = FaultRound { trial, fault, sale: &sale, cell_plan };
     let plan = hit.plan(rest)?;
     let mut round_history = RoundHistory::new(sale.record(&plan)?, sale.voucher);
     let aborting_clients =
@@ -246,18 +245,18 @@ struct FaultRound<'a> {
     trial: CellSpec,
     fault: FaultKind,
     sale: &'a Sale<'a>,
-    load: &'a Load,
+    cell_plan: &'a CellPlan,
 }
 
 impl FaultRound<'_> {
     /// The load that the fault hits: half of the users at most.
     fn plan(&self, users: &[User]) -> Result<Plan> {
         let target = Target::parse(self.sale.deployment.url())?;
-        let per_user = self.load.requests_per_user;
+        let per_user = self.cell_plan.load.requests_per_user;
         let plan = self.sale.plan(&users[..users.len() / 2], target, per_user);
-        let load_rate = LoadRate::of(self.trial, self.load);
+        let load_rate = LoadRate::of(self.trial, &self.cell_plan.load);
         let mut plan = Plan { arrival: Arrival::Constant(load_rate.users_per_s), ..plan };
-        if self.load.mode == PurchaseMode::Queued {
+        if self.cell_plan.load.mode == PurchaseMode::Queued {
             // What a queue knows besides the stock is who has bought: they come again.
             (plan.mix, plan.duration) = (Mix::AfterSoldOut, Some(MAX_LOAD_DURATION));
         }
@@ -279,13 +278,13 @@ impl FaultRound<'_> {
             + schedule.lasts()
             + MIN_LOAD_AFTER_FAULT;
         let shown = Plan { duration: Some(about), ..plan.clone() };
-        let _progress = Progress::follow(&self.trial.to_string(), &live, &shown);
+        let _progress = self.cell_plan.follow(&live, &shown);
         let clock = round_history.clock();
         let mut samples = Samples::of(&live);
         let load = round_history.run(plan, &live, &stop);
         let fault = async {
             let _stops = stop.clone().drop_guard();
-            let load_rate = LoadRate::of(self.trial, self.load);
+            let load_rate = LoadRate::of(self.trial, &self.cell_plan.load);
             samples.wait_until_due(schedule.strike_after_ms, load_rate).await?;
             let before_per_s = samples.rate();
             let in_flight = live.in_flight();

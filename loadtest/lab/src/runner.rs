@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use loadtest_measure::database_settings::DatabaseSettings;
 use loadtest_measure::error::{Error, Result};
 use loadtest_measure::machine::{Builds, Profiles, Versions, version_of};
-use loadtest_measure::print::print_elapsed_during;
+use loadtest_measure::print::{print_elapsed_during, print_status};
 use loadtest_measure::server_settings::ServerSettings;
 use testbed::Flavor;
 use tokio_util::sync::CancellationToken;
@@ -80,6 +80,7 @@ impl Runner {
     ) -> Vec<CellReport> {
         let mut plans: Vec<CellPlan> = wanted.iter().map(CellPlan::of).collect();
         for plan in &mut plans {
+            plan.together = wanted.len() > 1;
             plan.history = histories.map(|all| all.file(plan.trial, plan.seed));
         }
         let mut reports = self.run_plans(&plans, stop).await;
@@ -105,6 +106,9 @@ impl Runner {
             Ok(first) => first,
             Err(error) => return plans.iter().map(|plan| failed(plan, &error)).collect(),
         };
+        if plans.len() > 1 {
+            print_status(format_args!("        {} cells run at the same time", plans.len()));
+        }
         let runs = plans.iter().zip(first..).map(async |(plan, number)| {
             let run = cell::run(&self.cluster, number, plan);
             tokio::select! {
@@ -112,7 +116,13 @@ impl Runner {
                 () = stop.cancelled() => failed(plan, &Error::Interrupted),
             }
         });
-        join_all(runs).await
+        let mut reports = join_all(runs).await;
+        for (report, plan) in reports.iter_mut().zip(plans) {
+            if let Some(load) = &mut report.load {
+                load.cost.shared = plan.together;
+            }
+        }
+        reports
     }
 
     /// Whether the shared database acknowledges what it has not written yet; a restart ends that.

@@ -3,7 +3,6 @@
 //! A generator that is busy, late or held up by its own recording measures itself. Then there is no
 //! verdict on speed.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use nix::sys::resource::{UsageWho, getrusage};
@@ -30,8 +29,7 @@ const MAX_RECORDER_WAIT: f64 = 0.01;
 pub struct Cost {
     /// Seconds of processor time of the whole process.
     pub cpu_s: f64,
-    /// Whether another load of this process ran at the same time: its processor time is in there,
-    /// and says nothing about this load.
+    /// Whether another load of this process ran at the same time, whose processor time is in there.
     #[serde(default)]
     pub shared: bool,
     /// The same as a part of all processors' time, 0 to 1.
@@ -99,25 +97,15 @@ impl Cost {
     }
 }
 
-/// Loads of this process that have started, and that have ended.
-static STARTED: AtomicU64 = AtomicU64::new(0);
-static ENDED: AtomicU64 = AtomicU64::new(0);
-
 /// Measures from its start to its end.
 pub(super) struct CostMeter {
     cpu: Duration,
     waited: Duration,
-    /// Loads that had started, this one included.
-    started: u64,
-    /// Whether another one had not ended.
-    shared: bool,
 }
 
 impl CostMeter {
     pub(super) fn start(waited: Duration) -> Self {
-        let ended = ENDED.load(Ordering::SeqCst);
-        let started = STARTED.fetch_add(1, Ordering::SeqCst) + 1;
-        Self { cpu: processor_time(), waited, started, shared: ended + 1 < started }
+        Self { cpu: processor_time(), waited }
     }
 
     /// What it cost; lateness and queue are for others to fill in.
@@ -128,10 +116,8 @@ impl CostMeter {
         #[allow(clippy::cast_precision_loss)]
         let machine_share = ratio(used, elapsed_s * cpus as f64);
         let recorder_wait_s = waited.saturating_sub(self.waited).as_secs_f64();
-        let shared = self.shared || STARTED.load(Ordering::SeqCst) > self.started;
         Cost {
             cpu_s: used,
-            shared,
             machine_share,
             recorder_wait_s,
             connections,
@@ -139,12 +125,6 @@ impl CostMeter {
             cpus,
             ..Cost::default()
         }
-    }
-}
-
-impl Drop for CostMeter {
-    fn drop(&mut self) {
-        ENDED.fetch_add(1, Ordering::SeqCst);
     }
 }
 
@@ -176,12 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_load_beside_another_one_knows_that_its_processor_time_is_not_its_own() {
-        let stop = |meter: CostMeter| meter.stop(Duration::ZERO, Duration::from_secs(1), 1).shared;
-        let longer = CostMeter::start(Duration::ZERO);
-        let during = CostMeter::start(Duration::ZERO);
-        assert!(stop(during), "another one had begun before it");
-        assert!(stop(longer), "another one has begun since");
+    fn the_processor_time_of_several_loads_is_no_bottleneck_of_one() {
         let busy = Cost { cpu_s: 8.2, machine_share: 0.41, ..idle() };
         assert!(!busy.bottlenecks(1000.0).is_empty());
         assert_eq!(Cost { shared: true, ..busy }.bottlenecks(1000.0), Vec::<String>::new());

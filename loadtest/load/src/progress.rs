@@ -4,10 +4,10 @@
 
 use std::fmt::Write as _;
 use std::io::IsTerminal as _;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::Duration;
 
-use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressStyle};
 use tokio::task::JoinHandle;
 
 use crate::api;
@@ -19,9 +19,6 @@ use crate::plan::Plan;
 const REDRAW_EVERY: Duration = Duration::from_millis(200);
 /// How often the public is asked what is left, on a connection of its own.
 const ASK_EVERY: Duration = Duration::from_secs(1);
-
-/// Bars of loads at the same time stand below one another.
-static BARS: LazyLock<MultiProgress> = LazyLock::new(MultiProgress::new);
 
 /// A bar that follows one load; dropping it removes it.
 #[derive(Debug)]
@@ -36,7 +33,7 @@ impl Progress {
         if !std::io::stderr().is_terminal() {
             return Self { bar: ProgressBar::hidden(), tasks: Vec::new() };
         }
-        let bar = BARS.add(ProgressBar::new(1000));
+        let bar = ProgressBar::new(1000);
         let template = "{prefix}\n{bar:10.cyan/black} {msg}";
         bar.set_style(
             ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()),

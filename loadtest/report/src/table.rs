@@ -205,11 +205,11 @@ fn row(cell: &CellReport, layout: Layout) -> Vec<Cell> {
     row
 }
 
-/// What stands after a figure on speed that is the generator's rather than the service's.
+/// What stands after a figure on speed that is not the service's alone.
 const NO_VERDICT: &str = "*";
 /// What that means.
-pub(super) const NO_VERDICT_MEANS: &str = "*: no verdict on speed, since other cells ran at the same time, or the generator was the \
-     bottleneck";
+pub(super) const NO_VERDICT_MEANS: &str =
+    "*: no verdict on speed, as other cells ran then or the generator was the bottleneck";
 
 /// Why there is no verdict on the speed of a cell; empty if there is one.
 pub fn no_verdict_on_speed(cell: &CellReport) -> Vec<String> {
