@@ -201,17 +201,20 @@ async fn a_sampled_request_is_traced_whole_beside_requests_that_are_not() {
         assert_eq!(answer.expect("an answer").status(), StatusCode::CREATED);
     }
     stop(replica).await;
-    let mut traces = BTreeMap::<String, Vec<String>>::new();
+    let mut traces = BTreeMap::<String, BTreeMap<String, Span>>::new();
     for (name, span) in spans.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
-        traces.entry(span.trace).or_default().push(name);
+        traces.entry(span.trace.clone()).or_default().insert(name, span);
     }
-    traces.retain(|_, names| !names.iter().any(|name| name.contains("/api/admin/")));
+    traces.retain(|_, spans| !spans.keys().any(|name| name.contains("/api/admin/")));
     // Chance has all or none of 64 once in 2^63 runs.
-    assert!((1..64).contains(&traces.len()), "{traces:?}");
-    for mut names in traces.into_values() {
-        names.sort();
-        let whole = "POST /api/vouchers/{id}/orders lock.hold lock.release lock.wait order.write";
-        assert_eq!(names.join(" "), whole);
+    assert!((1..64).contains(&traces.len()), "{} traces", traces.len());
+    let request = "POST /api/vouchers/{id}/orders";
+    for spans in traces.into_values() {
+        let names: Vec<&str> = spans.keys().map(String::as_str).collect();
+        assert_eq!(names, [request, "lock.hold", "lock.release", "lock.wait", "order.write"]);
+        for name in ["lock.wait", "lock.hold", "order.write"] {
+            assert_eq!(spans[name].parent, spans[request].id, "the parent of {name}");
+        }
     }
 }
 
