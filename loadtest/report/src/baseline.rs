@@ -78,10 +78,7 @@ struct EarlierLoad {
 
 impl EarlierCell {
     fn has_verdict_on_speed(&self) -> bool {
-        let measured = |load: &EarlierLoad| {
-            !load.cost.shared && load.cost.bottlenecks(load.all.p99_ms).is_empty()
-        };
-        self.load.as_ref().is_none_or(measured)
+        self.load.as_ref().is_none_or(|load| load.cost.bottlenecks(load.all.p99_ms).is_empty())
     }
 }
 

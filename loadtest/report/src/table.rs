@@ -6,6 +6,7 @@ use comfy_table::{Attribute, Cell, CellAlignment, Color, LineStyle, Table, Table
 use loadtest_lab::cell::CellReport;
 use loadtest_lab::predict::Prediction;
 use loadtest_lab::topology::Topology;
+use loadtest_load::stats::Figures;
 
 use crate::names;
 use crate::text::Text;
@@ -213,9 +214,7 @@ pub(super) const NO_VERDICT_MEANS: &str =
 
 /// Why there is no verdict on the speed of a cell; empty if there is one.
 pub fn no_verdict_on_speed(cell: &CellReport) -> Vec<String> {
-    let Some(load) = &cell.load else { return Vec::new() };
-    let beside = load.cost.shared.then(|| "other cells ran at the same time".to_owned());
-    beside.into_iter().chain(load.bottlenecks()).collect()
+    cell.load.as_ref().map(Figures::bottlenecks).unwrap_or_default()
 }
 
 /// A figure on speed, as it was formatted, with a mark if it is no verdict.

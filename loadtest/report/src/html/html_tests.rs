@@ -364,7 +364,7 @@ fn each_cell_says_whether_the_generator_was_the_bottleneck() {
     assert!(html.contains("the generator took 90 % of the machine"), "{html}");
     assert_eq!(html.matches("It was not the bottleneck.").count(), 1);
     assert_eq!(html.matches("<span class=\"limited\">no verdict on speed</span>").count(), 1);
-    assert!(html.contains("<em>No verdict on speed</em>\n(1): the generator"), "{html}");
+    assert!(html.contains("<em>No verdict on speed</em>\n(1): other cells"), "{html}");
     assert!(!page(story()).contains("o verdict on speed</"), "where it was not, nothing is said");
     assert!(html.contains("in 1 of 2 cells"), "{html}");
 }

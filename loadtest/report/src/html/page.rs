@@ -329,7 +329,8 @@ fn generator(cells: &[CellReport]) -> Vec<Fact> {
     let alone = || costs.iter().filter(|cost| !cost.shared);
     let cpu_s: f64 = alone().map(|cost| cost.cpu_s).sum();
     let most = alone().map(|cost| cost.machine_share).fold(0.0, f64::max);
-    let limited = loads.iter().filter(|figures| !figures.bottlenecks().is_empty()).count();
+    let is_limited = |cost: &Cost, p99_ms| !cost.shared && !cost.bottlenecks(p99_ms).is_empty();
+    let limited = loads.iter().filter(|load| is_limited(&load.cost, load.all.p99_ms)).count();
     let share = Text::of("at_most_in_a_cell").with("share", format!("{:.0} %", most * 100.0));
     let limited = Text::of("in_cells").with("some", limited).with("count", costs.len());
     let cpu_s = Text::of("in_all_cells").with("s", format!("{cpu_s:.1}"));
