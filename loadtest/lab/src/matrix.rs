@@ -210,8 +210,8 @@ fn run_together(trials: &[CellSpec], is_left: impl Fn(&CellSpec) -> bool) -> &[C
     &trials[..count.max(1)]
 }
 
-/// Whether its purchases mostly wait, on the servers that cells share, and no fault hits these. What
-/// such cells show are breaches, no rates.
+/// Whether its purchases mostly wait, on the servers that cells share, and no fault hits these.
+/// What such cells show are breaches, no rates.
 fn mostly_waits(trial: &CellSpec) -> bool {
     trial.scenario.outlasts_the_lease()
         && matches!(trial.fault, None | Some(FaultKind::FreezeReplica))
