@@ -108,10 +108,8 @@ impl Matrix {
             }
             if first_tries.is_empty() {
                 let is_left = |trial: &CellSpec| state.cell(&self.key(*trial, &runner)).is_none();
-                let together = match self.load.fleet.has_jvms() {
-                    true => &self.trials[index..=index],
-                    false => run_together(&self.trials[index..], is_left),
-                };
+                let last = if self.load.fleet.has_jvms() { index + 1 } else { self.trials.len() };
+                let together = run_together(&self.trials[index..last], is_left);
                 first_tries.extend(self.run_once(together, 1, &mut runner, stop).await);
             }
             let first = first_tries.pop_front();
