@@ -1,5 +1,6 @@
 //! Routes for admins: vouchers and their audit.
 
+use super::routes::routes;
 use axum::Json;
 use axum::extract::State;
 use axum::response::Response;
@@ -8,7 +9,6 @@ use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
-use utoipa_axum::routes;
 
 use super::audit_log::VoucherChange;
 use super::auth::Admin;

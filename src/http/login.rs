@@ -1,5 +1,6 @@
 //! Login by phone and one-time code.
 
+use super::routes::routes;
 use axum::Json;
 use axum::extract::State;
 use axum::http::HeaderMap;
@@ -10,7 +11,6 @@ use serde_json::json;
 use time::OffsetDateTime;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
-use utoipa_axum::routes;
 
 use super::ApiState;
 use super::auth::{Caller, identity};

@@ -29,6 +29,7 @@ mod payments;
 mod problem;
 mod rate_limits;
 mod request_layer;
+mod routes;
 mod server;
 mod sse_limiter;
 mod success;

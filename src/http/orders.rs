@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::routes::routes;
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderName, HeaderValue};
@@ -11,7 +12,6 @@ use garde::Validate;
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
-use utoipa_axum::routes;
 
 use super::ApiState;
 use super::auth::{Buyer, Caller};

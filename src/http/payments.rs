@@ -1,12 +1,12 @@
 //! The callback of the payment provider.
 
+use super::routes::routes;
 use axum::Json;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use serde::Serialize;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
-use utoipa_axum::routes;
 
 use super::ApiState;
 use super::error::{ApiError, ProblemView};

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::routes::routes;
 use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
@@ -12,7 +13,6 @@ use serde::Serialize;
 use tokio::time::{Instant, sleep};
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
-use utoipa_axum::routes;
 
 use super::ApiState;
 use super::auth::Caller;

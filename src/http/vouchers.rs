@@ -1,11 +1,11 @@
 //! The public routes of vouchers.
 
+use super::routes::routes;
 use axum::Json;
 use axum::extract::State;
 use axum::http::header::CACHE_CONTROL;
 use axum::response::IntoResponse;
 use utoipa_axum::router::OpenApiRouter;
-use utoipa_axum::routes;
 
 use super::ApiState;
 use super::error::{ApiError, ProblemView};

@@ -17,6 +17,7 @@ use axum::Router;
 use axum::routing::{get, post};
 
 use super::ApiState;
+use super::routes::AnyHandler;
 use crate::domain::UserId;
 use crate::sale::dianping::DianpingSale;
 use crate::store::dianping::{DianpingLogins, DianpingPages, DianpingVouchers};
@@ -45,17 +46,17 @@ struct DianpingState {
 /// The routes.
 pub(super) fn router(api: ApiState, own: DianpingApi) -> Router<ApiState> {
     Router::new()
-        .route("/user/code", post(users::send_code))
-        .route("/user/login", post(users::login))
-        .route("/user/me", get(users::me))
-        .route("/user/logout", post(users::logout))
-        .route("/voucher/list/{shopId}", get(pages::vouchers))
-        .route("/voucher", post(vouchers::create))
-        .route("/voucher/seckill", post(vouchers::create_seckill))
-        .route("/voucher-order/seckill/{id}", post(orders::buy))
-        .route("/shop/{id}", get(pages::shop))
-        .route("/shop/of/type", get(pages::shops))
-        .route("/shop-type/list", get(pages::shop_types))
-        .route("/blog/hot", get(pages::hot_blogs))
+        .route("/user/code", post(AnyHandler::of(users::send_code)))
+        .route("/user/login", post(AnyHandler::of(users::login)))
+        .route("/user/me", get(AnyHandler::of(users::me)))
+        .route("/user/logout", post(AnyHandler::of(users::logout)))
+        .route("/voucher/list/{shopId}", get(AnyHandler::of(pages::vouchers)))
+        .route("/voucher", post(AnyHandler::of(vouchers::create)))
+        .route("/voucher/seckill", post(AnyHandler::of(vouchers::create_seckill)))
+        .route("/voucher-order/seckill/{id}", post(AnyHandler::of(orders::buy)))
+        .route("/shop/{id}", get(AnyHandler::of(pages::shop)))
+        .route("/shop/of/type", get(AnyHandler::of(pages::shops)))
+        .route("/shop-type/list", get(AnyHandler::of(pages::shop_types)))
+        .route("/blog/hot", get(AnyHandler::of(pages::hot_blogs)))
         .with_state(DianpingState { api, own: Arc::new(own) })
 }
