@@ -33,7 +33,7 @@ failpoints := seckill/failpoints,seckill/otlp
 .PHONY: help demo compare learn topologies soak demo-soak inject-bugs plants kill-rounds \
   failover-rounds shard-rounds \
   up ready ready-demo \
-  board-test board-figures accessibility demo-programs test \
+  board-test board-figures accessibility demo-programs test check smoke-test \
   test-quick test-times test-mysql test-valkey interop interop-short peers clients clients-test \
   jvm compare-jvm jvm-test \
   fuzz-api fuzz-api-short \
@@ -154,9 +154,15 @@ test-times: install-all dev-binaries ## Run the tests and list the slowest thirt
 	  awk '{ sum += $$1 } END { print NR " tests, " sum " s in all" }' target/test-times.sorted; \
 	  exit $$status
 
-tests := deny unit failpoints interop-short clients-test jvm-test fuzz-api-short docs check-image \
-  check-compose
-test: install-all fmt-check lint dev-binaries $(tests) ## Everything CI runs
+# CI runs `make check test smoke-test`.
+test: install-all dev-binaries ## Run the tests, on real servers
+test: unit failpoints interop-short clients-test jvm-test fuzz-api-short
+
+check: fmt-check lint docs deny check-image check-compose ## Check form, documentation and images
+
+# Seven minutes; `make test` runs some of them.
+smoke-test: install-servers dev-binaries ## Run every lock and every fault of single servers
+	SMOKE_CELLS=all cargo test --locked -p loadtest --test smoke the_smoke_run -- --nocapture
 
 # Debian's mysqld 9 is fetched into target/mysql/; MYSQLD=/path/to/mysqld takes another one.
 test-mysql: install-all dev-binaries ## Run the tests on MySQL instead of MariaDB
