@@ -64,6 +64,10 @@ need_spider() {
     missing="${missing:+$missing, }MariaDB's engine Spider"
 }
 
+have_browser() {
+    have chromedriver && { have chromium-headless-shell || have chromium || have google-chrome; }
+}
+
 # Debian's python3 has venv, and not the pip that it installs.
 have_venv() {
     python3 -c 'import ensurepip, venv' 2>/dev/null
@@ -96,8 +100,8 @@ look() {
     have etcd || need "etcd" "etcd-server"
     # Makes the certificate of a Redis that speaks TLS.
     have openssl || need "openssl" "openssl"
-    [ "$also" != --for-tests ] || have chromedriver ||
-        need "Chromium and its driver" "chromium chromium-driver"
+    [ "$also" != --for-tests ] || have_browser ||
+        need "Chromium and its driver" "chromium-headless-shell chromium-driver"
     [ "$also" != --for-tests ] || have_galera || need "Galera" "galera-4"
     [ "$also" != --for-tests ] || have_spider || need_spider
     [ "$also" != --for-tests ] || have etcdctl || need "etcdctl" "etcd-client"
