@@ -6,6 +6,7 @@
 //! - `request_layer`: what every request and answer gets; `body_drain`: the rest of a refused body;
 //! - `early_rejection`: purchases that are refused before the router;
 //! - `auth`, `rate_limits`: which requests are let through;
+//! - `routes`: handlers of one type;
 //! - `extract`, `text_rules`, `validation_messages`: how input is checked, and what is said about
 //!   it;
 //! - `audit_log`: what is logged of admins;
