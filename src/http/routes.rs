@@ -3,7 +3,6 @@
 //! For each handler's own type the compiler translates axum's way from the route to the handler
 //! anew: an eighth of this crate's compile time.
 
-use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -32,12 +31,6 @@ impl<S: Clone + Send + Sync + 'static> Handler<(), S> for AnyHandler<S> {
 
     fn call(self, request: Request, state: S) -> HandlerFuture {
         (self.0)(request, state)
-    }
-}
-
-impl<S> fmt::Debug for AnyHandler<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("AnyHandler")
     }
 }
 
