@@ -1,6 +1,5 @@
 //! Routes for admins: vouchers and their audit.
 
-use super::routes::routes;
 use axum::Json;
 use axum::extract::State;
 use axum::response::Response;
@@ -15,6 +14,7 @@ use super::auth::Admin;
 use super::error::{ApiError, ProblemView};
 use super::extract::{JsonBody, NoBody, PathId};
 use super::openapi::schemas;
+use super::routes::routes;
 use super::success::{created, no_content};
 use super::validation_messages::{
     FIRST_YEAR, LAST_YEAR, MAX_DESCRIPTION_CHARS, MAX_PRICE_CENTS, MAX_TITLE_CHARS, MAX_UNITS,

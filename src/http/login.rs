@@ -1,6 +1,5 @@
 //! Login by phone and one-time code.
 
-use super::routes::routes;
 use axum::Json;
 use axum::extract::State;
 use axum::http::HeaderMap;
@@ -18,6 +17,7 @@ use super::error::{ApiError, ProblemView};
 use super::extract::{JsonBody, NoBody};
 use super::openapi::schemas;
 use super::rate_limits::LoginCodeRateLimit;
+use super::routes::routes;
 use super::success::{accepted, no_content};
 use super::validation_messages::{CHALLENGE_LENGTH, CODE_LENGTH};
 use super::views::UserView;

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::routes::routes;
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderName, HeaderValue};
@@ -18,6 +17,7 @@ use super::auth::{Buyer, Caller};
 use super::error::{ApiError, ProblemView};
 use super::extract::{IdempotencyKeyHeader, NoBody, OptionalBody, Params, PathId};
 use super::openapi::schemas::{self, IdempotencyKey};
+use super::routes::routes;
 use super::success::created;
 use super::tickets::{TicketAnswer, admitted};
 use super::validation_messages::{MAX_PAGE_SIZE, MAX_PRICE_CENTS};

@@ -1,6 +1,5 @@
 //! The callback of the payment provider.
 
-use super::routes::routes;
 use axum::Json;
 use axum::extract::State;
 use axum::http::HeaderMap;
@@ -13,6 +12,7 @@ use super::error::{ApiError, ProblemView};
 use super::extract::RawBody;
 use super::openapi::schemas::{self, PaymentSignature};
 use super::orders::settled;
+use super::routes::routes;
 use crate::domain::OrderId;
 use crate::payment::PaymentStatus;
 

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use super::routes::routes;
 use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
@@ -18,6 +17,7 @@ use super::ApiState;
 use super::auth::Caller;
 use super::error::{ApiError, ProblemView};
 use super::extract::PathId;
+use super::routes::routes;
 use super::sse_limiter::SsePermit;
 use super::success::accepted_at;
 use crate::domain::{OrderId, TicketId, TicketState, UserId, VoucherId};

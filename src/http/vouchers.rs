@@ -1,6 +1,5 @@
 //! The public routes of vouchers.
 
-use super::routes::routes;
 use axum::Json;
 use axum::extract::State;
 use axum::http::header::CACHE_CONTROL;
@@ -10,6 +9,7 @@ use utoipa_axum::router::OpenApiRouter;
 use super::ApiState;
 use super::error::{ApiError, ProblemView};
 use super::extract::PathId;
+use super::routes::routes;
 use super::views::{AvailabilityView, TimedVoucher, TimedVouchers, VoucherView};
 use crate::domain::{Status, VoucherId};
 use crate::sale::Refusal;
