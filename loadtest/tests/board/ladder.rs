@@ -35,7 +35,9 @@ async fn the_lock_of_each_rung_on_the_board_breaks_and_its_repair_withstands() {
             // By the second user purchases wait for the lock.
             page.shows("document.querySelector('#lane-right .sold dd').innerText[0] > 0", DEADLINE)
                 .await;
-            tokio::join!(page.inject(("left", fault), seen), page.inject(("right", fault), seen));
+            let [left, right] = ["left", "right"].map(|lane| page.inject((lane, fault, seen)));
+            let both = tokio::join!(left, right);
+            assert_eq!(both, (true, true), "{slug}: the race was over before {fault}");
         }
         page.has_both_verdicts().await;
         let left = page.browser.find("#lane-left .broken li").await;
