@@ -30,12 +30,12 @@ export RUST_TEST_THREADS ?= 4
 # traces is built with them, for its tests.
 failpoints := seckill/failpoints,seckill/otlp
 
-.PHONY: help demo compare learn topologies soak demo-soak inject-bugs plants kill-rounds \
+.PHONY: help demo compare learn topologies soak demo-soak inject-bugs museum plants kill-rounds \
   failover-rounds shard-rounds \
   up ready ready-demo \
   board-test board-figures accessibility demo-programs test check smoke-test \
   test-quick test-times test-mysql test-valkey interop interop-short peers clients clients-test \
-  jvm compare-jvm jvm-test \
+  jvm compare-jvm jvm-test jvm-test-short \
   fuzz-api fuzz-api-short \
   bench bench-check bench-load bench-locks bench-mysql bench-traces \
   fmt fmt-check lint features package msrv tidy deny dev-binaries unit failpoints docs book \
@@ -84,6 +84,13 @@ demo-soak: install-servers ## Run story, comparison, smoke and bugs again and ag
 inject-bugs: ready-demo ## Inject known bugs into the service and see each of them caught
 	mkdir -p $(report)
 	target/demo/loadtest inject-bugs --json $(report)/injected-bugs.json $(ARGS)
+
+# Half an hour: each command shows the mistake, and then the repair.
+museum: ready-demo ## Run each command of docs/museum.md
+	@grep -oE '`loadtest (learn|inject-bugs) [^`]+`' docs/museum.md | tr -d '`' | \
+	while read -r _ arguments; do \
+	  echo "== loadtest $$arguments"; target/demo/loadtest $$arguments </dev/null || exit; \
+	done
 
 # The former name of inject-bugs.
 plants: inject-bugs
@@ -156,7 +163,7 @@ test-times: install-all dev-binaries ## Run the tests and list the slowest thirt
 
 # CI runs `make check test smoke-test`.
 test: install-all dev-binaries ## Run the tests, on real servers
-test: unit failpoints interop-short clients-test jvm-test fuzz-api-short
+test: unit failpoints interop-short clients-test jvm-test-short fuzz-api-short
 
 check: fmt-check lint docs deny check-image check-compose ## Check form, documentation and images
 
@@ -216,6 +223,11 @@ jvm:
 
 jvm-test: jvm install-servers dev-binaries ## Run the tests of the replica in Java beside ours
 	cargo test --locked -p loadtest --features jvm --test jvm $(ARGS)
+
+# Without those that take minutes of Java.
+jvm-test-short:
+	@$(MAKE) --no-print-directory jvm-test \
+	  ARGS="-- --skip either_side --skip stands_still --skip each_lock_of_the_textbook"
 
 clients:
 	@deploy/install-servers.sh --for-interop

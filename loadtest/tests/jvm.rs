@@ -20,14 +20,18 @@ fn seckill() -> PathBuf {
     Path::new(LOADTEST).with_file_name("seckill")
 }
 
-/// What `loadtest compare` with these flags prints, and its report.
 fn compare(flags: &[&str]) -> (Output, Value) {
+    run("compare", flags)
+}
+
+/// What `loadtest` with this command and these flags prints, and its report.
+fn run(command: &str, flags: &[&str]) -> (Output, Value) {
     let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let folder = tempfile::tempdir().expect("a folder");
     let json = folder.path().join("report.json");
-    let mut command = Command::new(LOADTEST);
-    command.arg("compare").args(flags).arg("--json").arg(&json);
-    let output = command.output().expect("loadtest runs");
+    let mut loadtest = Command::new(LOADTEST);
+    loadtest.arg(command).args(flags).arg("--json").arg(&json);
+    let output = loadtest.output().expect("loadtest runs");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     let report = std::fs::read(&json).unwrap_or_else(|error| panic!("{error}: {said}"));
     (output, serde_json::from_slice(&report).expect("JSON"))
@@ -56,6 +60,43 @@ fn a_transaction_that_a_self_invocation_bypasses_is_caught() {
     assert_eq!(output.status.code(), Some(1));
     let broken = report["cells"][0]["broken_rules"].as_array().expect("rules");
     assert!(broken.contains(&json!("stock_adds_up")), "{broken:?}");
+}
+
+#[test]
+fn a_bug_of_either_side_of_a_mixed_fleet_is_caught() {
+    let cell = ["--locks=none", "--scopes=user", "--guards=on", "--replicas=2"];
+    for of_side in ["--inject-bug", "--inject-jvm-bug"] {
+        let bug = ["--replicas-of", "mixed", of_side, "no-stock-condition"];
+        let (output, report) = compare(&[&bug[..], &cell].concat());
+        assert_eq!(output.status.code(), Some(1), "{of_side}");
+        let oversold = report["cells"][0]["oversold"].as_u64().expect("a number");
+        assert!(oversold > 0, "{of_side}: {}", report["cells"][0]);
+    }
+}
+
+#[test]
+fn each_lock_of_the_textbook_sells_as_predicted() {
+    let flags = ["--replicas-of", "jvm", "--replicas=2", "--guards=off"];
+    let locks = "--locks=none,local,set-nx,owner-check,lua-release,redisson";
+    let (output, report) = compare(&[&flags[..], &[locks]].concat());
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{said}");
+    let cells = report["cells"].as_array().expect("cells");
+    assert_eq!(cells.len(), 12, "{said}");
+    let per_voucher = cells.iter().filter(|cell| cell["scope"] == "voucher");
+    for cell in per_voucher.filter(|cell| cell["lock"] != "none" && cell["lock"] != "local") {
+        assert_eq!(cell["oversold"], 0, "{cell}");
+    }
+}
+
+#[test]
+fn a_jvm_that_stands_still_past_its_lease_sells_too_much() {
+    let fleet = ["--replicas-of=jvm", "--locks=redisson", "--replicas=2"];
+    let cell = ["--scenarios=frozen-unfenced", "--faults=freeze"];
+    let (output, report) = run("matrix", &[&fleet[..], &cell].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    let oversold = report["cells"][0]["oversold"].as_u64().expect("a number");
+    assert!(oversold > 0, "{}", report["cells"][0]);
 }
 
 #[test]

@@ -77,6 +77,8 @@ pub enum JvmTuning {
     G1,
     /// The same with ZGC.
     Zgc,
+    /// The same with G1 and a virtual thread for each request. It needs Java 21.
+    VirtualThreads,
 }
 
 impl JvmTuning {
@@ -85,6 +87,9 @@ impl JvmTuning {
             Self::QuickStart => &["-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"],
             Self::G1 => &["-Xmx512m", "-XX:+UseG1GC"],
             Self::Zgc => &["-Xmx512m", "-XX:+UseZGC"],
+            Self::VirtualThreads => {
+                &["-Xmx512m", "-XX:+UseG1GC", "-Dspring.threads.virtual.enabled=true"]
+            }
         }
     }
 }

@@ -12,8 +12,8 @@ use crate::topology::Topology;
 
 /// Scenarios in which a JVM replica can take part. It has no fencing, and a holder does not notice
 /// that its lock is lost: a pause of the JVM can outlast the short lease of `long-work-kept`.
-const JVM_SCENARIOS: [Scenario; 3] =
-    [Scenario::ShortWork, Scenario::LongWorkIgnored, Scenario::Inside];
+const JVM_SCENARIOS: [Scenario; 4] =
+    [Scenario::ShortWork, Scenario::LongWorkIgnored, Scenario::Inside, Scenario::FrozenUnfenced];
 
 /// Faults that a JVM replica is tried under.
 const JVM_FAULTS: [FaultKind; 3] =

@@ -148,7 +148,7 @@ const fn traced(trace_ratio: &'static str, setup: Setup) -> Measurement {
 }
 
 /// All cells; in this order they are measured within their part of a round.
-pub const CELLS: [Cell; 44] = [
+pub const CELLS: [Cell; 45] = [
     cell("bare:1", Measurement::Bare(1)),
     cell("bare:8", Measurement::Bare(8)),
     cell("bare:32", Measurement::Bare(32)),
@@ -187,6 +187,7 @@ pub const CELLS: [Cell; 44] = [
     cell("jvm:64", Measurement::Orders(jvm(JvmTuning::G1))),
     cell("jvm zgc:64", Measurement::Orders(jvm(JvmTuning::Zgc))),
     cell("start single", Measurement::Start(SINGLE)),
+    cell("jvm virtual:64", Measurement::Orders(jvm(JvmTuning::VirtualThreads))),
     cell("start jvm", Measurement::Start(jvm(JvmTuning::G1))),
     cell("traced single", traced("0.01", SINGLE)),
     cell("untraced single", traced("0", SINGLE)),

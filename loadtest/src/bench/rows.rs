@@ -1,5 +1,6 @@
 //! The rows of the bench: what is made of the figures of cells, and their bars.
 
+use loadtest_lab::fleet::JvmTuning;
 use loadtest_measure::bars::Bar;
 use testbed::Flavor;
 
@@ -38,10 +39,14 @@ impl Row {
         self.most_plain.filter(|_| flavor != Flavor::MySql).map(Bar::AtMost)
     }
 
-    /// Whether the program needs its feature `otlp`; such a row is measured only by name.
-    pub fn needs_otlp(&self) -> bool {
+    /// Whether it is measured only by name: its program needs the feature `otlp`, or a newer Java
+    /// than that of the distribution.
+    pub fn is_by_name(&self) -> bool {
         let setup = find_cell(self.cell).and_then(Cell::setup);
-        setup.is_some_and(|setup| setup.trace_ratio.is_some())
+        setup.is_some_and(|setup| {
+            let has_virtual_threads = setup.fleet.jvm_tuning == JvmTuning::VirtualThreads;
+            setup.trace_ratio.is_some() || has_virtual_threads
+        })
     }
 
     /// Whether its figure is a rate, which moves with the host.
@@ -91,7 +96,7 @@ const fn traced(
 }
 
 /// All rows. A new one needs a line here, and a cell in `cells.rs` unless there is one.
-pub const ROWS: [Row; 45] = [
+pub const ROWS: [Row; 46] = [
     costing(
         11.0,
         row("grouped-64", "grouped, orders/s", ("grouped:64", BARE), Some(at_least(2.5, 5.0))),
@@ -230,6 +235,12 @@ pub const ROWS: [Row; 45] = [
     row("keys", "grouped: with Idempotency-Key", ("grouped, keys", GATHERED), None),
     row("jvm", "a replica in Java, orders/s beside single", ("jvm:64", SINGLE_CELL), None),
     row("jvm-zgc", "the same with ZGC", ("jvm zgc:64", SINGLE_CELL), None),
+    row(
+        "jvm-virtual-threads",
+        "the same with virtual threads (Java 21)",
+        ("jvm virtual:64", SINGLE_CELL),
+        None,
+    ),
     of(Figure::P99, row("jvm-p99", "p99: a replica in Java", ("jvm:64", SINGLE_CELL), None)),
     of(
         Figure::ServerTime,
@@ -290,10 +301,11 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_need_the_feature_otlp_are_those_of_traces() {
-        let named = ROWS.iter().filter(|row| row.needs_otlp()).map(|row| row.name);
+    fn rows_of_traces_and_of_virtual_threads_are_measured_only_by_name() {
+        let named = ROWS.iter().filter(|row| row.is_by_name()).map(|row| row.name);
         let named: Vec<&str> = named.collect();
-        assert_eq!(named, ["traces", "traces-0", "traces-grouped", "traces-grouped-0"]);
+        let traces = ["traces", "traces-0", "traces-grouped", "traces-grouped-0"];
+        assert_eq!(named, [&["jvm-virtual-threads"][..], &traces].concat());
     }
 
     #[test]

@@ -22,7 +22,7 @@ pub(super) struct BenchArgs {
 /// Whether every bar is met.
 pub(super) async fn run(args: BenchArgs) -> Result<bool> {
     let choice = args.choice;
-    let is_measured = |row: &&Row| choice.list || !choice.is_all() || !row.needs_otlp();
+    let is_measured = |row: &&Row| choice.list || !choice.is_all() || !row.is_by_name();
     let rows = choice.of(ROWS.iter().filter(is_measured).collect(), |row| row.name)?;
     if choice.list {
         for row in rows {

@@ -12,12 +12,21 @@ import org.springframework.boot.web.server.context.WebServerApplicationContext;
 @SpringBootApplication
 public class SeckillApplication {
 
+    /** Spring ignores it where it cannot be honoured. */
+    private static final String VIRTUAL_THREADS = "spring.threads.virtual.enabled";
+
     public static void main(String[] arguments) {
         Options options;
         try {
             options = Options.parse(arguments, System.getenv());
         } catch (Options.UsageException error) {
             System.err.println("seckill.jar: " + error.getMessage());
+            System.exit(2);
+            return;
+        }
+        if (Boolean.getBoolean(VIRTUAL_THREADS) && Runtime.version().feature() < 21) {
+            System.err.println("seckill.jar: " + VIRTUAL_THREADS + " needs Java 21; this is "
+                    + Runtime.version().feature());
             System.exit(2);
             return;
         }
