@@ -35,6 +35,8 @@ pub enum ErrorCode {
     BodyTooLarge,
     /// No race has begun.
     NoRace,
+    /// The board has no source of that path.
+    NoSuchSource,
     /// A race is running.
     RaceRunning,
     /// No race is running.
@@ -57,7 +59,7 @@ pub enum ErrorCode {
 
 impl ErrorCode {
     /// All codes.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::HostMissing,
         Self::ForeignHost,
         Self::ForeignOrigin,
@@ -70,6 +72,7 @@ impl ErrorCode {
         Self::UnknownField,
         Self::BodyTooLarge,
         Self::NoRace,
+        Self::NoSuchSource,
         Self::RaceRunning,
         Self::NoRaceRunning,
         Self::ChallengeFaults,
@@ -96,6 +99,7 @@ impl ErrorCode {
             Self::UnknownField => "unknown_field",
             Self::BodyTooLarge => "body_too_large",
             Self::NoRace => "no_race",
+            Self::NoSuchSource => "no_such_source",
             Self::RaceRunning => "race_running",
             Self::NoRaceRunning => "no_race_running",
             Self::ChallengeFaults => "challenge_faults",
@@ -120,7 +124,7 @@ impl ErrorCode {
             | Self::NotAnObject
             | Self::UnknownField => StatusCode::BAD_REQUEST,
             Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::NoRace => StatusCode::NOT_FOUND,
+            Self::NoRace | Self::NoSuchSource => StatusCode::NOT_FOUND,
             Self::RaceRunning
             | Self::NoRaceRunning
             | Self::ChallengeFaults

@@ -9,7 +9,7 @@ use sha1::{Digest as _, Sha1};
 use crate::commands::short;
 
 /// A file of the repository with its text.
-type SourceFile = (&'static str, &'static str);
+pub(crate) type SourceFile = (&'static str, &'static str);
 
 macro_rules! files {
     ($($path:literal),+ $(,)?) => {
@@ -52,7 +52,7 @@ pub(crate) const SCRIPTS: [SourceFile; 30] = files![
 ];
 
 /// The files whose lines send other commands.
-const FILES: [SourceFile; 20] = files![
+const FILES: [SourceFile; 22] = files![
     "distlock/src/mysql/fence.rs",
     "distlock/src/mysql/named.rs",
     "distlock/src/mysql/named_session.rs",
@@ -67,6 +67,8 @@ const FILES: [SourceFile; 20] = files![
     "distlock/src/redis/set_nx.rs",
     "distlock/src/redis/setnx_expire.rs",
     "distlock/src/redis/signal/link.rs",
+    "distlock/src/zookeeper/contender.rs",
+    "distlock/src/zookeeper/session.rs",
     "src/store/effects.rs",
     "src/store/idempotency.rs",
     "src/store/order_ids.rs",
@@ -138,6 +140,11 @@ impl SourceIndex {
         self.line_of(&format!("sql {text}"))
     }
 
+    /// The line that sends that request to `ZooKeeper`.
+    pub(crate) fn line_of_zookeeper(&self, text: &str) -> Option<SourceLine> {
+        self.line_of(&format!("zookeeper {text}"))
+    }
+
     fn line_of(&self, text: &str) -> Option<SourceLine> {
         let begins = |form: &&CommandForm| {
             let start = text.get(..form.begin.len());
@@ -145,6 +152,11 @@ impl SourceIndex {
         };
         self.forms.iter().find(begins).map(|form| form.source.clone())
     }
+}
+
+/// The file of that path with its text, if it is one of those that send commands.
+pub(crate) fn source_file(path: &str) -> Option<SourceFile> {
+    SCRIPTS.into_iter().chain(FILES).find(|(known, _)| *known == path)
 }
 
 /// The name of the script's file.

@@ -31,8 +31,9 @@ struct ShownCommand {
     id: u64,
     /// Microseconds since the race began.
     t: u64,
-    /// `redis`, `script` for a command inside a script, or the name of a replica.
-    from: String,
+    /// `redis`, `script` for a command inside a script; `sql` or `zookeeper` for one of a replica.
+    from: &'static str,
+    replica: Option<String>,
     text: String,
     /// The line that sends it, if it is known.
     source: Option<SourceLine>,
@@ -98,8 +99,8 @@ impl CommandLog {
     /// Shows a command of which a test knows only the text.
     #[cfg(test)]
     pub(crate) fn push_text(&self, text: &str) {
-        let (from, text) = ("redis".to_owned(), text.to_owned());
-        self.push(ShownCommand { id: 0, t: 0, from, text, source: None });
+        let (from, text) = ("redis", text.to_owned());
+        self.push(ShownCommand { id: 0, t: 0, from, replica: None, text, source: None });
     }
 
     /// Counts commands that are not kept.
@@ -204,19 +205,26 @@ impl<'a> Sampler<'a> {
                 let source = self.index.line_of_sql(&text);
                 (text, source)
             }
+            CommandOrigin::ReplicaToZooKeeper(_) => {
+                let text = words.join(" ");
+                let source = self.index.line_of_zookeeper(&text);
+                (text, source)
+            }
         };
         // PINGs are questions of the health check, and tell nothing of a purchase.
         if self.count >= MAX_PER_S || name.eq_ignore_ascii_case("PING") {
             return None;
         }
         self.count += 1;
-        let from = match command.origin {
-            CommandOrigin::RedisClient => "redis".to_owned(),
-            CommandOrigin::RedisScript => "script".to_owned(),
-            CommandOrigin::Replica(index) => replica_name(index),
+        let (from, replica) = match command.origin {
+            CommandOrigin::RedisClient => ("redis", None),
+            CommandOrigin::RedisScript => ("script", None),
+            CommandOrigin::Replica(index) => ("sql", Some(index)),
+            CommandOrigin::ReplicaToZooKeeper(index) => ("zookeeper", Some(index)),
         };
+        let replica = replica.map(replica_name);
         let t = u64::try_from(since.as_micros()).unwrap_or(u64::MAX);
-        Some(ShownCommand { id: 0, t, from, text: short(&text), source })
+        Some(ShownCommand { id: 0, t, from, replica, text: short(&text), source })
     }
 }
 

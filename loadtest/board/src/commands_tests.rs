@@ -66,6 +66,12 @@ fn a_statement_and_a_plain_command_have_their_lines() {
     );
     let set = command(CommandOrigin::RedisClient, &["SET", "lock:voucher:1", "a", "NX", "PX", "9"]);
     assert_eq!(place(sampler.shown(&set)).0, "distlock/src/redis/set_nx.rs");
+    let path = "/distlock/lock:voucher:1/_c_5e1d-lock-";
+    let create = format!("create -e -s {path}");
+    let create = command(CommandOrigin::ReplicaToZooKeeper(1), &[&create]);
+    let (path, text) = place(sampler.shown(&create));
+    assert_eq!(path, "distlock/src/zookeeper/contender.rs");
+    assert!(text.contains("client.create(&path, owner, &mode)"), "{text}");
     let other = command(CommandOrigin::Replica(0), &["SHOW  STATUS"]);
     let shown = sampler.shown(&other).expect("shown");
     assert_eq!((shown.text.as_str(), shown.source), ("SHOW STATUS", None));

@@ -2,17 +2,17 @@
 //!
 //! A page has a position in the log and reads on from there. So a late page gets everything, a page
 //! that reconnects gets what it missed, and a slow page costs no memory and no time of the load.
-//! [`MAX_EVENTS`] and [`MAX_BYTES`] bound the log. Beyond them requests are counted and left out;
-//! faults, states and verdicts still have [`RESERVE_BYTES`]. A request whose begin is in the log
+//! [`MAX_EVENTS`] and [`MAX_BYTES`] bound the log. Beyond them requests and leases are counted and left
+//! out; faults, states and verdicts still have [`RESERVE_BYTES`]. A request whose begin is in the log
 //! has room for its end, so no page shows it as waiting after the race.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 
-/// Most events of requests in one race.
+/// Most events of requests and leases in one race.
 pub const MAX_EVENTS: usize = 32_768;
-/// Most bytes of all events of requests: a saved race with its page stays below 1.5 MB.
+/// Most bytes of all events of requests and leases: a saved race with its page stays below 1.5 MB.
 pub const MAX_BYTES: usize = 1_150_000;
 /// Bytes beyond these for faults, states and verdicts.
 pub const RESERVE_BYTES: usize = 150_000;
@@ -50,6 +50,8 @@ pub enum Priority {
     Begin,
     /// A request ends whose begin is in the log.
     End,
+    /// A lease as its server has it.
+    Lease,
     /// A fault.
     Fault,
     /// A state or a verdict.
@@ -101,15 +103,16 @@ impl EventLog {
         let open = match priority {
             Priority::Begin => contents.open + 1,
             Priority::End => contents.open.saturating_sub(1),
-            Priority::Fault | Priority::Race => contents.open,
+            Priority::Lease | Priority::Fault | Priority::Race => contents.open,
         };
         let bytes = contents.bytes + event.len() + 1;
         let most = match priority {
-            Priority::Begin => MAX_BYTES,
+            Priority::Begin | Priority::Lease => MAX_BYTES,
             Priority::Fault => MAX_BYTES + RESERVE_BYTES - VERDICT_BYTES,
             Priority::End | Priority::Race => MAX_BYTES + RESERVE_BYTES,
         };
-        let has_place = priority != Priority::Begin || contents.events.len() + open < MAX_EVENTS;
+        let is_bounded = matches!(priority, Priority::Begin | Priority::Lease);
+        let has_place = !is_bounded || contents.events.len() + open < MAX_EVENTS;
         let fits = has_place && bytes + open * END_BYTES <= most;
         if fits {
             (contents.bytes, contents.open) = (bytes, open);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
-use axum::extract::{DefaultBodyLimit, Query, Request, State};
+use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::sse::{Event, KeepAlive, Sse};
@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::access::Access;
 use crate::board_error::{BoardError, ErrorCode};
+use crate::command_sources::source_file;
 use crate::commands::CommandSlice;
 use crate::event_log::{EventLog, LogPosition};
 use crate::lane::FaultRequest;
@@ -101,6 +102,7 @@ pub(crate) fn router(state: Arc<BoardState>) -> Router {
         .route("/events", get(stream_events))
         .route("/save", get(save))
         .route("/commands", get(show_commands))
+        .route("/source/{*path}", get(show_source))
         .route("/locks", get(show_locks))
         .route("/race", post(start_race))
         .route("/fault", post(inject_fault))
@@ -118,13 +120,27 @@ async fn check_access(State(state): BoardExtractor, request: Request, next: Next
 }
 
 async fn show_page(State(_): BoardExtractor) -> Response {
+    html(page::render_live)
+}
+
+/// Shows a file that sends commands, and no other.
+async fn show_source(Path(path): Path<String>) -> Result<Response, BoardError> {
+    let file = source_file(&path).ok_or_else(|| {
+        let why = format!("the board has no source {path}");
+        BoardError::new(ErrorCode::NoSuchSource, why).with("path", path)
+    })?;
+    Ok(html(|nonce| page::render_source(file, nonce)))
+}
+
+/// A page whose style and script carry the nonce that it is rendered with.
+fn html(render: impl FnOnce(&str) -> String) -> Response {
     let nonce = uuid::Uuid::new_v4().simple().to_string();
     let policy = format!(
         "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; \
          connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; \
          frame-ancestors 'none'"
     );
-    let mut response = Html(page::render_live(&nonce)).into_response();
+    let mut response = Html(render(&nonce)).into_response();
     let headers = response.headers_mut();
     if let Ok(policy) = HeaderValue::from_str(&policy) {
         headers.insert(header::CONTENT_SECURITY_POLICY, policy);

@@ -6,9 +6,13 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::access::TOKEN_HEADER;
+use crate::command_sources::source_file;
 use crate::event_log::Priority;
 use crate::setup::RaceSetup;
 use crate::test_board::TestBoard;
+
+/// The address of a source.
+const SOURCE: &str = "source/lua/lock/redisson_release.lua";
 
 impl TestBoard {
     async fn events(&self, last: Option<&str>) -> EventReader {
@@ -134,7 +138,7 @@ async fn pages_of_other_sites_start_no_race_and_inject_no_fault() {
             assert_eq!(response.status(), 403);
         }
     }
-    for path in ["", "events", "save", "commands?lane=left", "locks?lane=left"] {
+    for path in ["", "events", "save", "commands?lane=left", "locks?lane=left", SOURCE] {
         let response = board.client.get(format!("{}/{path}", board.origin)).send().await;
         assert_eq!(response.expect("an answer").status(), 403, "/{path} without the token");
     }
@@ -204,6 +208,30 @@ async fn bad_input_is_answered_with_its_field_and_limit() {
     assert_eq!(response.status(), 413);
     let answer: Value = response.json().await.expect("JSON");
     assert_eq!((&answer["code"], &answer["most"]), (&json!("body_too_large"), &json!(4096)));
+}
+
+#[tokio::test]
+async fn a_source_has_its_text_by_lines_and_no_other_file_is_served() {
+    let board = TestBoard::start().await;
+    let get = async |path: &str| {
+        let url = format!("{}/{path}?token={}", board.origin, board.token);
+        board.client.get(url).send().await.expect("an answer")
+    };
+    let page = get(SOURCE).await;
+    assert!(page.headers()[header::CONTENT_SECURITY_POLICY].to_str().is_ok());
+    let page = page.text().await.expect("a page");
+    let (_, text) = source_file("lua/lock/redisson_release.lua").expect("a source");
+    let (last, line) = (1..).zip(text.lines()).last().expect("a line");
+    let line = format!("<span id=\"L{last}\"><a href=\"#L{last}\">{last}</a> {line}</span>");
+    assert!(page.contains(&line) && !page.contains("{{"), "{page}");
+    let page = get("source/src/store/session.rs").await.text().await.expect("a page");
+    assert!(page.contains("Result&lt;") && !page.contains("Result<"), "its text is no markup");
+    for path in ["Cargo.toml", "lua/lock/..%2f..%2fCargo.toml", "%2fetc%2fpasswd", "lua/lock"] {
+        let response = get(&format!("source/{path}")).await;
+        assert_eq!(response.status(), 404, "{path}");
+        let answer: Value = response.json().await.expect("JSON");
+        assert_eq!(answer["code"], "no_such_source", "{answer}");
+    }
 }
 
 #[tokio::test]

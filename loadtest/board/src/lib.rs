@@ -10,7 +10,7 @@
 //!   events (`wire`);
 //! - the lanes (`lane`), the race on them (`race`), what an order costs (`replica_times`), the
 //!   commands as they pass (`commands`), and the lines that send them (`command_sources`);
-//! - the locks that are held (`held_locks`, `lock_rows`);
+//! - the locks that are held (`held_locks`, `lock_rows`), and the lease of one (`lease_sampler`);
 //! - the server (`http`), which requests it refuses (`access`) and how it says so
 //!   ([`board_error`]), the page (`page`).
 //!
@@ -25,6 +25,7 @@ pub mod event_log;
 mod held_locks;
 mod http;
 mod lane;
+mod lease_sampler;
 mod lock_rows;
 mod page;
 mod race;

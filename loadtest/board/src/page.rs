@@ -9,9 +9,12 @@ use loadtest_lab::ladder::RUNGS;
 use loadtest_lab::lock::Lock;
 
 use crate::challenge::{CHALLENGES, Challenge};
+use crate::command_sources::SourceFile;
 use crate::event_log::LogSlice;
 
 const TEMPLATE: &str = include_str!("page/page.html");
+/// The page of a source.
+const SOURCE_TEMPLATE: &str = include_str!("page/source.html");
 const STYLE: &str = include_str!("page/style.css");
 /// All texts of the page, by language.
 const STRINGS: &str = include_str!("page/strings.json");
@@ -48,6 +51,21 @@ pub(crate) fn render_saved(all: &LogSlice) -> String {
     let data = format!("{{\"race\":{race},\"setup\":{setup},\"events\":{events}}}");
     // In JSON, `<` occurs only inside strings.
     fill_template("", SAVED_POLICY, &data.replace('<', "\\u003c"))
+}
+
+/// The page of a source, with an address for each line. Its style carries the nonce.
+pub(crate) fn render_source((path, text): SourceFile, nonce: &str) -> String {
+    let mut lines = String::new();
+    for (number, line) in (1..).zip(text.lines()) {
+        let line = line.replace('&', "&amp;").replace('<', "&lt;");
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            lines,
+            "<span id=\"L{number}\"><a href=\"#L{number}\">{number}</a> {line}</span>"
+        );
+    }
+    let page = SOURCE_TEMPLATE.replace("{{nonce}}", nonce).replace("{{path}}", path);
+    page.replace("{{lines}}", &lines)
 }
 
 fn fill_template(nonce: &str, policy: &str, saved: &str) -> String {

@@ -22,6 +22,8 @@ mod bet_tests;
 mod figures;
 #[path = "page_lane_browser_tests.rs"]
 mod lane_tests;
+#[path = "page_lease_browser_tests.rs"]
+mod lease_tests;
 #[path = "page_locks_browser_tests.rs"]
 mod locks_tests;
 #[path = "page_picture_browser_tests.rs"]

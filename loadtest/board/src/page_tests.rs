@@ -80,8 +80,18 @@ fn every_text_that_the_page_names_is_in_the_table() {
     let of_locks = ["lock_free", "lock_partial", "lock_unknown", "lock_damaged", "locks_no_answer"];
     let leases = ["no_expiry", "session", "client_clock"].map(|lease| format!("lease_{lease}"));
     let of_locks = of_locks.map(str::to_owned);
+    let strips = ["left", "left_user", "free", "no_expiry", "silent", "none", "opening"];
+    let strips = strips.map(|state| format!("lease_at_{state}"));
+    let origins = ["redis", "script", "sql", "zookeeper"].map(|from| format!("from_{from}"));
     let locks = [&locks[..], &of_locks, &leases].concat();
-    let all = [all.concat(), results.to_vec(), challenges.to_vec(), locks];
+    let all = [
+        all.concat(),
+        results.to_vec(),
+        challenges.to_vec(),
+        locks,
+        strips.to_vec(),
+        origins.to_vec(),
+    ];
     for key in all.concat().iter().chain(&rungs) {
         assert!(known.contains(key), "{key}");
     }

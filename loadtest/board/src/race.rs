@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::challenge::{Challenge, PlannedFault};
 use crate::event_log::Priority;
 use crate::lane::{FaultRequest, Lane, LaneDeployment};
+use crate::lease_sampler::LeaseSampler;
 use crate::race_logs::RaceLogs;
 use crate::replica_times::ReplicaTimes;
 use crate::setup::{RaceSetup, USERS_PER_S};
@@ -152,14 +153,16 @@ impl Arena {
             users.into_iter(),
             self.logs.events.clone(),
         );
-        sale.observe(tap.observer());
+        sale.observe(tap.clone().observer());
         lane.open(sale.recorder()).await;
         let earlier = ReplicaTimes::of(&deployment.deployment);
-        let stop = CancellationToken::new();
+        let leases = LeaseSampler::new(index, race_start, self.logs.events.clone());
+        let (stop, voucher) = (CancellationToken::new(), sale.voucher());
         let racing = async { tokio::join!(sale.run(&stop), inject_planned(lane, fault)) };
         let (figures, is_seen) = tokio::select! {
             ended = racing => ended,
             never = lane.record_commands(deployment, race_start) => match never {},
+            never = leases.run(deployment, voucher, &tap) => match never {},
         };
         let times = earlier.zip(ReplicaTimes::of(&deployment.deployment));
         let healed = lane.close(deployment).await;

@@ -8,13 +8,15 @@
 //!   ends with an order, a refusal, or unknown. `text` is the order's id or the code. The next four
 //!   are there if a lock was held, at the earliest `wait` after the request left. The last two are
 //!   there if the holder showed a fencing token: a higher one than its own refused it;
+//! - `["l", lane, t, left, user]`: the milliseconds that the lease of the lane's lock has left in its
+//!   Redis, or one of `free`, `no_expiry`, `silent` and `none`; with the user, if each has a lock;
 //! - `["m", lane, t, name, phase, detail]`: a fault begins, is witnessed, fails, or is healed;
 //! - `["r", lane, 0, process, state]`: the lane got new servers, because that process did not run;
 //! - `["s", lane, t, state, detail]`: a state of the lane; lane 2 is the race;
 //! - `["v", lane, t, verdict]`: the judge's verdict;
 //! - `["c", 2, t, number, result]`: what became of the challenge.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -22,11 +24,13 @@ use loadtest_judge::setting::{Guards, Scope};
 use loadtest_lab::cell::CellReport;
 use loadtest_lab::cell_axes::CellAxes;
 use loadtest_lab::faults::ProcessState;
+use loadtest_lab::key_lease::KeyLease;
 use loadtest_lab::predict::Family;
 use loadtest_load::history::{Completion, Event, EventObserver, Recorder};
 use serde_json::{Value, json};
 
 use crate::event_log::{EventLog, Priority};
+use crate::lease_sampler::LeaseState;
 
 /// Proofs of a broken rule that a page gets.
 const MAX_PROOFS: usize = 5;
@@ -42,8 +46,9 @@ pub(crate) struct LaneTap {
     /// The race's begin on the clock of the lane's history.
     race_start_ns: u64,
     users: Arc<HashMap<u64, usize>>,
-    /// Requests whose begin is in the log and whose end is not: the connections bound them.
-    open: Arc<Mutex<HashSet<u32>>>,
+    /// Requests whose begin is in the log and whose end is not, with the ids of their users: the
+    /// connections bound them.
+    open: Arc<Mutex<BTreeMap<u32, u64>>>,
     log: Arc<EventLog>,
 }
 
@@ -73,7 +78,7 @@ impl LaneTap {
                 let text =
                     format!("[\"i\",{},{},{},{user}]", self.lane, self.at(invoke.t), invoke.n);
                 if self.log.push(text, Priority::Begin) {
-                    self.open().insert(invoke.n);
+                    self.open().insert(invoke.n, invoke.u);
                 }
             }
             Event::Ok(end) => self.push_end("o", end),
@@ -88,13 +93,19 @@ impl LaneTap {
         })
     }
 
-    fn open(&self) -> MutexGuard<'_, HashSet<u32>> {
+    /// The user of the oldest request without an end: id and index.
+    pub(crate) fn oldest_user(&self) -> Option<(u64, usize)> {
+        let id = *self.open().first_key_value()?.1;
+        Some((id, self.users.get(&id).copied().unwrap_or(0)))
+    }
+
+    fn open(&self) -> MutexGuard<'_, BTreeMap<u32, u64>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Writes the end of a request, unless its begin was left out.
     fn push_end(&self, sort: &str, end: &Completion<'_>) {
-        if self.open().remove(&end.n) {
+        if self.open().remove(&end.n).is_some() {
             self.log.push(self.end(sort, end), Priority::End);
         }
     }
@@ -133,6 +144,24 @@ pub(crate) fn replaced(lane: usize, process: &str, state: ProcessState) -> Strin
 /// A state of a lane or of the race.
 pub(crate) fn state(lane: usize, began: Instant, (state, detail): (&str, &str)) -> String {
     json!(["s", lane, micros(began), state, detail]).to_string()
+}
+
+/// What is known of a lease.
+pub(crate) fn lease(
+    lane: usize,
+    began: Instant,
+    (lease, user): (LeaseState, Option<usize>),
+) -> String {
+    let left = match lease {
+        LeaseState::Known(KeyLease::Left(left)) => json!(left),
+        LeaseState::Known(KeyLease::Free) => json!("free"),
+        LeaseState::Known(KeyLease::NoExpiry) => json!("no_expiry"),
+        LeaseState::Silent => json!("silent"),
+        LeaseState::NoKey => json!("none"),
+    };
+    let t = micros(began);
+    user.map_or_else(|| json!(["l", lane, t, left]), |user| json!(["l", lane, t, left, user]))
+        .to_string()
 }
 
 /// The judge's verdict on a lane, and the milliseconds of processor time of an order, if known.
@@ -211,7 +240,7 @@ mod tests {
     #[test]
     fn the_end_of_a_request_whose_begin_was_left_out_is_left_out_too() {
         let tap = tap();
-        tap.open().insert(7);
+        tap.open().insert(7, 1);
         for n in [6, 7, 7] {
             tap.push_end("f", &Completion { t: 5_000_000, n, ..Completion::default() });
         }

@@ -1,29 +1,29 @@
 //! The commands of a deployment as they pass. The command MONITOR tells those that the Redis of its
-//! lock carries out. The proxies on the links to the database see the SQL that replicas send.
+//! lock carries out. The proxies on the links to the database see the SQL that replicas send, and
+//! those on the links to `ZooKeeper` see requests. What is said to etcd is not understood.
 //!
 //! MONITOR costs Redis a part of its speed, so a tap is there only while commands are looked at. A
-//! channel that is full loses commands, which are counted, and nothing waits for it. What replicas
-//! say to `ZooKeeper` is not understood by the proxies.
+//! channel that is full loses commands, which are counted, and nothing waits for it.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use loadtest_measure::error::{Error, Result};
+use loadtest_measure::error::Result;
 use testbed::{Action, Command, Rule, Times};
-use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::net::TcpStream;
+use tokio::io::AsyncBufReadExt as _;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use crate::deployment::Deployment;
+use crate::key_lease::PTTL;
+use crate::redis_stream::RedisStream;
 use crate::requirements::Link;
 
 /// Commands that wait to be read.
 const MAX_WAITING: usize = 4096;
-/// Most bytes of a statement that are kept.
-const MAX_SQL_BYTES: usize = 400;
+/// Most bytes of a statement or a request that are kept.
+const MAX_TEXT_BYTES: usize = 400;
 /// The longest line of MONITOR that is read: scripts are sent whole by some locks.
 const MAX_LINE_BYTES: usize = 64 * 1024;
 
@@ -36,6 +36,8 @@ pub enum CommandOrigin {
     RedisScript,
     /// The replica of that index, to the database.
     Replica(usize),
+    /// The replica of that index, to `ZooKeeper`.
+    ReplicaToZooKeeper(usize),
 }
 
 /// A command that passed.
@@ -45,7 +47,7 @@ pub struct ObservedCommand {
     pub at: Instant,
     /// The sender.
     pub origin: CommandOrigin,
-    /// The words of a Redis command, or one statement of SQL.
+    /// The words of a Redis command, one statement of SQL, or one request to `ZooKeeper`.
     pub words: Vec<String>,
 }
 
@@ -53,7 +55,7 @@ pub struct ObservedCommand {
 #[derive(Debug)]
 pub struct CommandTap {
     monitor: AbortHandle,
-    statements: Vec<Rule>,
+    watches: Vec<Rule>,
     lost: Arc<AtomicU64>,
 }
 
@@ -62,12 +64,12 @@ impl CommandTap {
     pub async fn open(deployment: &Deployment) -> Result<(Self, mpsc::Receiver<ObservedCommand>)> {
         let (sender, receiver) = CommandSender::channel(MAX_WAITING);
         let lost = sender.lost.clone();
-        // A failover has left the old one dead.
-        let successor = deployment.follower().filter(|_| !deployment.redis().is_running());
-        let redis = successor.map_or(&**deployment.redis(), |(redis, _)| redis);
-        let monitor = Monitor::connect(redis.addr(), &redis.as_master().password).await?;
-        let monitor = tokio::spawn(monitor.forward(sender.clone())).abort_handle();
-        Ok((Self { monitor, statements: watch_sql(deployment, &sender), lost }, receiver))
+        let monitor = RedisStream::open(deployment, "MONITOR").await?;
+        let monitor = tokio::spawn(forward(monitor, sender.clone())).abort_handle();
+        let sql = watch_link(deployment, &sender, (Link::Database, Command::sql));
+        let zookeeper = watch_link(deployment, &sender, (Link::Zookeeper, Command::zookeeper));
+        let watches = sql.into_iter().chain(zookeeper).collect();
+        Ok((Self { monitor, watches, lost }, receiver))
     }
 
     /// Whether Redis still tells its commands.
@@ -84,7 +86,7 @@ impl CommandTap {
 impl Drop for CommandTap {
     fn drop(&mut self) {
         self.monitor.abort();
-        self.statements.iter().for_each(Rule::disarm);
+        self.watches.iter().for_each(Rule::disarm);
     }
 }
 
@@ -111,20 +113,27 @@ impl CommandSender {
     }
 }
 
-/// Passes on each statement on the links to the database.
-fn watch_sql(deployment: &Deployment, sender: &CommandSender) -> Vec<Rule> {
+/// Passes on each command on these links.
+fn watch_link(
+    deployment: &Deployment,
+    sender: &CommandSender,
+    (link, any_command): (Link, fn(&str) -> Command),
+) -> Vec<Rule> {
     let replicas = 0..deployment.replicas().len();
     let links = replicas.flat_map(|index| {
-        let proxies = deployment.proxies(index, Link::Database);
+        let proxies = deployment.proxies(index, link);
         proxies.iter().map(move |proxy| (index, proxy))
     });
     let watch = |(index, proxy): (usize, &testbed::Proxy)| {
         let sender = sender.clone();
-        let command = Command::sql("").when(move |parts| {
-            if let Some(sql) = parts.first() {
-                let sql = &sql[..sql.len().min(MAX_SQL_BYTES)];
-                let words = || vec![String::from_utf8_lossy(sql).into_owned()];
-                sender.send(CommandOrigin::Replica(index), words);
+        let origin = match link {
+            Link::Zookeeper => CommandOrigin::ReplicaToZooKeeper(index),
+            _ => CommandOrigin::Replica(index),
+        };
+        let command = any_command("").when(move |parts| {
+            if let Some(text) = parts.first() {
+                let text = &text[..text.len().min(MAX_TEXT_BYTES)];
+                sender.send(origin, || vec![String::from_utf8_lossy(text).into_owned()]);
             }
             false
         });
@@ -133,39 +142,15 @@ fn watch_sql(deployment: &Deployment, sender: &CommandSender) -> Vec<Rule> {
     links.map(watch).collect()
 }
 
-/// A connection on which Redis tells all commands.
-struct Monitor(BufReader<TcpStream>);
-
-impl Monitor {
-    async fn connect(address: SocketAddr, password: &str) -> Result<Self> {
-        let failed = |error: std::io::Error| Error::Setup(format!("MONITOR of Redis: {error}"));
-        let stream = TcpStream::connect(address).await.map_err(failed)?;
-        let mut stream = BufReader::new(stream);
-        let commands = format!("AUTH {password}\r\nMONITOR\r\n");
-        stream.write_all(commands.as_bytes()).await.map_err(failed)?;
-        for _ in 0..2 {
-            let mut answer = String::new();
-            stream.read_line(&mut answer).await.map_err(failed)?;
-            if answer.trim_end() != "+OK" {
-                return Err(Error::Setup(format!("MONITOR of Redis: {}", answer.trim_end())));
-            }
+/// Passes on what MONITOR tells, until the connection ends.
+async fn forward(mut monitor: RedisStream, sender: CommandSender) {
+    let mut line = Vec::new();
+    while let Ok(count @ 1..) = monitor.0.read_until(b'\n', &mut line).await {
+        let text = String::from_utf8_lossy(&line[..count.min(MAX_LINE_BYTES)]);
+        if let Some((origin, words)) = parse_line(text.trim_end()) {
+            sender.send(origin, || words);
         }
-        Ok(Self(stream))
-    }
-
-    /// Passes on what Redis tells, until the connection ends.
-    async fn forward(mut self, sender: CommandSender) {
-        let mut line = Vec::new();
-        while let Ok(count) = self.0.read_until(b'\n', &mut line).await {
-            if count == 0 {
-                return;
-            }
-            let text = String::from_utf8_lossy(&line[..line.len().min(MAX_LINE_BYTES)]);
-            if let Some((origin, words)) = parse_line(text.trim_end()) {
-                sender.send(origin, || words);
-            }
-            line.clear();
-        }
+        line.clear();
     }
 }
 
@@ -177,7 +162,9 @@ fn parse_line(line: &str) -> Option<(CommandOrigin, Vec<String>)> {
         "lua" => CommandOrigin::RedisScript,
         _ => CommandOrigin::RedisClient,
     };
-    Some((origin, quoted_words(words)))
+    let words = quoted_words(words);
+    // The laboratory's own questions are no commands of the deployment.
+    (words.first()? != PTTL).then_some((origin, words))
 }
 
 /// The words between quotation marks, without their escapes.
@@ -215,6 +202,7 @@ mod tests {
         let words = vec!["GET".to_owned(), "a b".to_owned()];
         assert_eq!(inner, (CommandOrigin::RedisScript, words));
         assert_eq!(parse_line("+OK"), None);
+        assert_eq!(parse_line("+1.2 [2 127.0.0.1:9] \"pttl\" \"lock:7\""), None, "our own");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! - a cell's place ([`cell_axes`]), what it is ([`cell_spec`]), its servers ([`topology`]) and its
 //!   faults ([`faults`]);
 //! - private servers ([`cluster`], [`deployment`], [`fleet`], [`requirements`]), and the commands
-//!   that reach them ([`command_tap`]);
+//!   that reach them ([`command_tap`]), and what a lease has left there ([`key_lease`]);
 //! - one cell ([`cell`]), one with a fault in its middle ([`round`]), and a sale that a person
 //!   watches ([`watched_sale`]);
 //! - runs of cells ([`runner`], [`matrix_axes`], [`matrix`], [`presets`], [`compare`]);
@@ -35,6 +35,7 @@ pub mod injected_bugs;
 pub mod injection_results;
 pub mod injection_run;
 pub mod jvm_support;
+pub mod key_lease;
 pub mod ladder;
 mod load_rate;
 pub mod lock;
@@ -45,6 +46,7 @@ pub mod metrics;
 pub mod oversell_moment;
 pub mod predict;
 pub mod presets;
+mod redis_stream;
 mod replica_starter;
 pub mod requirements;
 pub mod results;

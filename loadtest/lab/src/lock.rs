@@ -156,6 +156,13 @@ impl Lock {
         }
     }
 
+    /// The key that Redis, shared or independent, has while the lock of that name is held.
+    pub fn key_in_redis(self, name: &str) -> Option<String> {
+        let pattern = self.holds_in_redis()?;
+        let is_plain = pattern == "lock:*";
+        Some(if is_plain { name.to_owned() } else { pattern.replace('*', &format!("{{{name}}}")) })
+    }
+
     /// The pattern of the keys of a held lock in the Redis that the service uses for everything.
     pub fn holds_in_shared_redis(self) -> Option<&'static str> {
         self.holds_in_redis().filter(|_| self.needs() == ExtraServers::Nothing)
@@ -202,6 +209,14 @@ mod tests {
     use clap::ValueEnum as _;
 
     use super::*;
+
+    #[test]
+    fn the_key_of_a_lock_is_its_name_or_has_it_as_a_tag() {
+        let key = |lock: Lock| lock.key_in_redis("lock:voucher:7");
+        assert_eq!(key(Lock::Redisson).as_deref(), Some("lock:voucher:7"));
+        assert_eq!(key(Lock::Fair).as_deref(), Some("distlock_fair:{lock:voucher:7}"));
+        assert_eq!([Lock::Local, Lock::MysqlTable, Lock::Zookeeper].map(key), [None, None, None]);
+    }
 
     #[test]
     fn the_name_in_reports_is_that_on_the_command_line() {

@@ -70,6 +70,11 @@ impl<'a> WatchedSale<'a> {
         self.plan.users.iter().map(|user| user.id)
     }
 
+    /// The id of its voucher.
+    pub fn voucher(&self) -> u64 {
+        self.sale.voucher
+    }
+
     /// Shows each event from now on to the observer.
     pub fn observe(&mut self, observer: EventObserver) {
         self.recorded.observe(observer);

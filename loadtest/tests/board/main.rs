@@ -17,6 +17,7 @@ mod browser;
 mod challenges;
 mod faults;
 mod ladder;
+mod lease;
 mod page;
 mod process;
 

@@ -6,7 +6,8 @@
 //! - of the way as a whole, whatever is said on it: latency, bytes held back or swallowed in one or
 //!   both directions, connections cut or reset, an outage;
 //! - of one chosen command of Redis or MySQL ([`Proxy::arm`]): it never arrives, or it is executed
-//!   and its answer is lost, cut off, delayed or held back;
+//!   and its answer is lost, cut off, delayed or held back; a request to `ZooKeeper` can be kept
+//!   from its server, and be watched;
 //! - of published messages of Redis, which are dropped without notice to their subscribers.
 //!
 //! Commands are recognized by what is said first, on unencrypted connections only; the rest works
@@ -30,8 +31,8 @@
 //! ```
 //!
 //! Modules in reading order: `faults` (of the way), `rules` (for commands), `pipe` (what is under
-//! way in one direction), `talk` with `resp`, `mysql` and `mysql_answers` (what is understood of
-//! it). Then `connection`, `engine` (the thread that serves all of them) and `counts`.
+//! way in one direction), `talk` with `resp`, `mysql`, `mysql_answers` and `zookeeper` (what is
+//! understood of it). Then `connection`, `engine` (the thread that serves all of them) and `counts`.
 
 mod connection;
 mod counts;
@@ -43,6 +44,7 @@ mod pipe;
 mod resp;
 mod rules;
 mod talk;
+mod zookeeper;
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};

@@ -76,6 +76,7 @@ impl Times {
 pub(super) enum Language {
     Redis,
     MySql,
+    ZooKeeper,
 }
 
 type Condition = Box<dyn Fn(&[&[u8]]) -> bool + Send>;
@@ -102,6 +103,13 @@ impl Command {
         Self::new(Language::MySql, start)
     }
 
+    /// A request to `ZooKeeper` as its text begins, such as `create -e -s /locks`. Only what happens
+    /// to requests can happen to it: its answer is not read.
+    #[must_use]
+    pub fn zookeeper(start: &str) -> Self {
+        Self::new(Language::ZooKeeper, start)
+    }
+
     /// What commits: COMMIT alone, or as the last of several statements that are sent together.
     #[must_use]
     pub fn commit() -> Self {
@@ -125,7 +133,8 @@ impl Command {
     }
 
     /// Only if this holds. Of a Redis command it is given the name and the arguments; of SQL the
-    /// statement and, if it was prepared, the values as the protocol encodes them.
+    /// statement and, if it was prepared, the values as the protocol encodes them. Of a request to
+    /// `ZooKeeper` it is given the operation with its options and path, as one text.
     #[must_use]
     pub fn when(mut self, holds: impl Fn(&[&[u8]]) -> bool + Send + 'static) -> Self {
         self.conditions.push(Box::new(holds));
@@ -140,9 +149,9 @@ impl Command {
                     self.start.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
                 words.all(|word| parts.next().is_some_and(|part| part.eq_ignore_ascii_case(word)))
             }
-            Language::MySql => {
-                let sql = parts.first().copied().unwrap_or_default().trim_ascii_start();
-                let start = sql.get(..self.start.len());
+            Language::MySql | Language::ZooKeeper => {
+                let text = parts.first().copied().unwrap_or_default().trim_ascii_start();
+                let start = text.get(..self.start.len());
                 start.is_some_and(|start| start.eq_ignore_ascii_case(&self.start))
             }
         };

@@ -1,12 +1,13 @@
 //! What is said on one connection, as far as it is understood.
 //!
-//! A Redis client speaks first, and its first byte is `*`; a MySQL server speaks first, with a
-//! greeting of version 10. Everything else, and whatever makes no sense later, is opaque: it is
+//! A Redis client speaks first, and its first byte is `*`. So does a client of `ZooKeeper`, with a
+//! greeting of known length. A MySQL server speaks first, with a greeting of version 10. Everything else, and whatever makes no sense later, is opaque: it is
 //! passed on byte by byte, and no rule applies to it.
 
 use super::mysql::MySql;
 use super::resp::Resp;
 use super::rules::{Claim, Language};
+use super::zookeeper::{ZooKeeperRequests, greets};
 
 /// Bytes that may wait for the end of a command or an answer. It is more than tests need; beyond it
 /// a connection becomes opaque.
@@ -77,7 +78,11 @@ impl Talk {
             *self = match said {
                 [] => Self::Unknown,
                 [b'*', ..] => Self::Known(Box::new(Resp::default())),
-                _ => Self::Opaque(vec![]),
+                _ => match greets(said) {
+                    Some(true) => Self::Known(Box::new(ZooKeeperRequests::default())),
+                    Some(false) => Self::Opaque(vec![]),
+                    None => Self::Unknown,
+                },
             };
         }
     }

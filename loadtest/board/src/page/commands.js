@@ -62,14 +62,18 @@ class CommandPanel {
     setText(this.root.querySelector('.count'), t('commands_count', values));
   }
 
-  row({ t: time, from, text, source }) {
+  row({ t: time, from, replica, text, source }) {
     const row = element('li', '', from === 'script' ? 'inner' : '');
-    const key = hasText(`from_${from}`) ? `from_${from}` : 'from_replica';
-    const origin = t(key, { replica: from });
+    const origin = t(`from_${from}`, { replica });
     row.append(element('time', seconds(time)), element('b', origin), element('code', text));
-    const place = source ? `${source.path}:${source.line}` : t('no_source');
-    row.append(element('span', place, 'place'));
-    if (source) row.append(element('code', source.text, 'line'));
+    if (!source) {
+      row.append(element('span', t('no_source'), 'place'));
+      return row;
+    }
+    const place = element('a', `${source.path}:${source.line}`, 'place');
+    place.href = `source/${source.path}?${new URLSearchParams({ token })}#L${source.line}`;
+    [place.target, place.rel] = ['_blank', 'noopener'];
+    row.append(place, element('code', source.text, 'line'));
     return row;
   }
 

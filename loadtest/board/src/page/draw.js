@@ -2,7 +2,8 @@
 
 const ROW = 62;
 const HEAD_AT = 0.86;
-/** The height of the row of requests without an answer. */
+/** The heights of the strip of the lease, and of the row of requests without an answer. */
+const LEASE = 32;
 const REST = 40;
 const FONT = '11px system-ui, sans-serif';
 /** How far a sign, and a token, reach beyond their bar. */
@@ -14,7 +15,7 @@ let palette = {};
 function readPalette() {
   const style = getComputedStyle(document.documentElement);
   const names = ['ink', 'muted', 'line', 'ok', 'refused', 'unknown', 'wait', 'bad', 'shade'];
-  names.push('fault', 'fault-shade', 'paper');
+  names.push('fault', 'fault-shade', 'paper', 'lease');
   palette = Object.fromEntries(names.map((name) => [name, style.getPropertyValue(`--${name}`)]));
 }
 
@@ -36,7 +37,7 @@ class LaneCanvas {
 
   resize(rows) {
     this.width ||= this.canvas.clientWidth;
-    [this.height, this.scale] = [(rows - 1) * ROW + REST, window.devicePixelRatio || 1];
+    [this.height, this.scale] = [(rows - 1) * ROW + LEASE + REST, window.devicePixelRatio || 1];
     const [w, h] = [this.width, this.height].map((size) => Math.round(size * this.scale));
     if (this.canvas.width !== w || this.canvas.height !== h) {
       [this.canvas.width, this.canvas.height] = [w, h];
@@ -54,7 +55,9 @@ class LaneCanvas {
     const behind = Math.round((left / span) * this.width * this.scale);
     const distance = (time) => (time / span) * this.width;
     const x = (time) => distance(time) - behind / this.scale;
-    const y = (replica) => Math.max(0, rows.indexOf(replica)) * ROW;
+    const below = (rows.length - 1) * ROW;
+    const y = (replica) => (
+      replica === null ? below + LEASE : Math.max(0, rows.indexOf(replica)) * ROW);
     context.clearRect(0, 0, this.width, this.height);
     context.font = FONT;
     context.textBaseline = 'top';
@@ -64,6 +67,7 @@ class LaneCanvas {
     this.paintTiles(lane, { head, span, behind, distance, box });
     unfinished.forEach((one) => this.shadeOverlap(one, head, distance));
     this.drawGrid(left, span, x);
+    this.drawLease(lane, { head, left, x, top: below });
     this.shades.show(context, behind);
     this.drawSpans(lane, head, x, y);
     this.bars.show(context, behind);
@@ -73,7 +77,8 @@ class LaneCanvas {
     this.signs.show(context, behind);
     unfinished.forEach((one) => this.markOverlap(context, one, { head, x, box }));
     this.drawMarks(lane, head, x, y);
-    this.drawRows(rows);
+    rows.forEach((replica) => this.nameRow(replica ?? t('on_the_way'), y(replica)));
+    this.nameRow(serverLeaseText(lane, head), below);
     this.nameOverlaps(lane, overlaps, { x, y });
     context.fillStyle = palette.ink;
     context.fillRect(x(head), 0, 1.5, this.height);
@@ -143,19 +148,38 @@ class LaneCanvas {
     }
   }
 
-  drawRows(rows) {
+  nameRow(name, top) {
     const context = this.context;
-    rows.forEach((replica, index) => {
-      const name = replica ?? t('on_the_way');
-      const top = index * ROW;
-      context.fillStyle = palette.line;
-      context.fillRect(0, top, this.width, 1);
-      const wide = context.measureText(name).width + 8;
-      context.fillStyle = palette.paper;
-      context.fillRect(0, top + 1, wide, 14);
-      context.fillStyle = palette.ink;
-      context.fillText(name, 4, top + 3);
-    });
+    context.fillStyle = palette.line;
+    context.fillRect(0, top, this.width, 1);
+    const wide = context.measureText(name).width + 8;
+    context.fillStyle = palette.paper;
+    context.fillRect(0, top + 1, wide, 14);
+    context.fillStyle = palette.ink;
+    context.fillText(name, 4, top + 3);
+  }
+
+  /** The lease of the lock: as high as what is left of the longest one. */
+  drawLease(lane, { head, left, x, top }) {
+    const context = this.context;
+    const [base, most] = [top + LEASE - 1, LEASE - 17];
+    const height = (ms) => (Math.max(0, ms) / lane.longestLease) * most;
+    for (const one of lane.leasesIn(left, head)) {
+      const [from, until] = [x(one.from), x(one.until)];
+      context.fillStyle = one.state === 'silent' ? palette.unknown : palette.lease;
+      if (one.state === 'left') {
+        context.beginPath();
+        context.moveTo(from, base);
+        context.lineTo(from, base - height(one.left));
+        context.lineTo(until, base - height(one.left - (one.until - one.from) / 1000));
+        context.lineTo(until, base);
+        context.fill();
+      } else if (one.state === 'no_expiry') {
+        context.fillRect(from, base - most, until - from, most);
+      } else if (one.state === 'silent') {
+        context.fillRect(from, base - 2, until - from, 2);
+      }
+    }
   }
 
   drawSpans(lane, head, x, y) {
@@ -303,6 +327,13 @@ class LaneCanvas {
       context.fillText(text, at + 3, row + 3);
     }
   }
+}
+
+/** What the server of the lock says of its lease at that time. */
+function serverLeaseText(lane, time) {
+  const { state, left = 0, user } = lane.leaseAt(time);
+  const key = state === 'left' && user !== undefined ? 'left_user' : state;
+  return t(`lease_at_${key}`, { left: (left / 1000).toFixed(1), user });
 }
 
 /** The sign of a mark; none for a begin, which has its shade, and for its witness. */

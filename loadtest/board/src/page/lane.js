@@ -178,10 +178,11 @@ class LaneView {
     counter('second', String(second), second > 0);
     counter('first', violated ? seconds(lane.violatedAt) : '–', violated);
     this.root.classList.toggle('bad', violated);
-    const state = `${sold} ${second} ${violated}`;
+    const lease = serverLeaseText(lane, head);
+    const state = `${sold} ${second} ${violated} ${lease}`;
     if (this.shown.counters !== state) {
       this.shown.counters = state;
-      const values = { lock: lane.cell.lock, sold, stock: lane.stock, second };
+      const values = { lock: lane.cell.lock, sold, stock: lane.stock, second, lease };
       this.root.querySelector('canvas').setAttribute('aria-label', t('canvas', values));
     }
   }

@@ -75,6 +75,9 @@ class LaneModel {
     this.arrived = { requests: [], seconds: [], overlaps: [] };
     /** Requests whose holders showed a fencing token, by their ends. */
     this.shownTokens = [];
+    /** What the server of the lock said of its lease: milliseconds, or the word for a state. */
+    this.leases = [];
+    this.longestLease = 1;
     this.verdict = null;
     /** What the reader has bet on. */
     this.bets = [];
@@ -85,6 +88,7 @@ class LaneModel {
     this.known = Math.max(this.known, t);
     if (sort === 'i') this.invoke(t, ...rest);
     else if (sort === 'm') this.mark(t, ...rest);
+    else if (sort === 'l') this.lease(t, ...rest);
     else if (sort === 'v') [this.verdict] = rest;
     else if (sort === 'r') this.note(0, 'replaced', { replica: rest[0], state: rest[1] });
     else if (sort !== 's') this.end(sort, t, ...rest);
@@ -113,6 +117,31 @@ class LaneModel {
     }
     if (token !== undefined) this.showToken(request);
     if (sort === 'o') this.order(request);
+  }
+
+  lease(from, left, user) {
+    insertSorted(this.leases, { from, left, user }, (it) => it.from);
+    if (typeof left === 'number') this.longestLease = Math.max(this.longestLease, left);
+  }
+
+  /** The lease between these times. Each answer counts until the next one, and runs down. */
+  leasesIn(start, end) {
+    const above = (time) => firstAbove(this.leases, time, (it) => it.from);
+    const first = Math.max(0, above(start) - 1);
+    return this.leases.slice(first, above(end)).map(({ from, left, user }, index) => {
+      const until = Math.min(this.leases[first + index + 1]?.from ?? Infinity, end);
+      return typeof left === 'number'
+        ? { state: 'left', from, left, user, until: Math.min(until, from + left * 1000) }
+        : { state: left, from, until };
+    });
+  }
+
+  /** What the lease is at that time. */
+  leaseAt(time) {
+    const [last] = this.leasesIn(time, time);
+    if (last?.state !== 'left') return { state: last?.state ?? 'opening' };
+    const left = last.left - (time - last.from) / 1000;
+    return left > 0 ? { state: 'left', left, user: last.user } : { state: 'free' };
   }
 
   /** A holder showed its token to the fence, which refuses it after a higher one. */

@@ -1,0 +1,133 @@
+//! The lease of a lane's lock as its Redis has it, read while the race runs.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use loadtest_judge::setting::Scope;
+use loadtest_lab::cell_axes::CellAxes;
+use loadtest_lab::deployment::Deployment;
+use loadtest_lab::key_lease::{KeyLease, LeaseReader};
+use tokio::time::{sleep, timeout};
+
+use crate::event_log::{EventLog, Priority};
+use crate::lane::LaneDeployment;
+use crate::wire::{self, LaneTap};
+
+/// From one reading to the next.
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(50);
+/// A Redis without an answer for so long is silent.
+const ANSWER_TIMEOUT: Duration = Duration::from_millis(500);
+/// Most samples of a race: the longest one has 48 s of load.
+const MAX_SAMPLES: usize = 1500;
+
+/// What is known of a lane's lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LeaseState {
+    /// What Redis says.
+    Known(KeyLease),
+    /// Redis does not answer.
+    Silent,
+    /// The lock is no key in Redis.
+    NoKey,
+}
+
+/// Writes the lease of one lane to the log.
+#[derive(Debug)]
+pub(crate) struct LeaseSampler {
+    lane: usize,
+    race_start: Instant,
+    log: Arc<EventLog>,
+    last: Option<LeaseState>,
+    count: usize,
+}
+
+impl LeaseSampler {
+    /// A sampler of that lane, of a race that has begun then.
+    pub(crate) fn new(lane: usize, race_start: Instant, log: Arc<EventLog>) -> Self {
+        Self { lane, race_start, log, last: None, count: 0 }
+    }
+
+    /// Reads the lease of that voucher's lock. If each user has a lock, it is that of the user whose
+    /// request is the oldest one without an answer. It does not end.
+    pub(crate) async fn run(
+        mut self,
+        lane: &LaneDeployment,
+        voucher: u64,
+        tap: &LaneTap,
+    ) -> Infallible {
+        let CellAxes { lock, scope, .. } = lane.setup.axes;
+        let now = || match scope {
+            Scope::Voucher => Some((lock.key_in_redis(&format!("lock:voucher:{voucher}"))?, None)),
+            Scope::User => {
+                let (id, index) = tap.oldest_user()?;
+                Some((lock.key_in_redis(&format!("lock:order:{id}"))?, Some(index)))
+            }
+        };
+        if lock.holds_in_redis().is_some() {
+            return self.follow(&lane.deployment, now).await;
+        }
+        self.push(LeaseState::NoKey, None);
+        std::future::pending().await
+    }
+
+    /// Reads the key of the moment, of that user, again and again.
+    async fn follow(
+        &mut self,
+        deployment: &Deployment,
+        now: impl Fn() -> Option<(String, Option<usize>)>,
+    ) -> Infallible {
+        loop {
+            let connected = timeout(ANSWER_TIMEOUT, LeaseReader::connect(deployment)).await;
+            if let Ok(Ok(mut reader)) = connected {
+                while let Ok(Ok((lease, user))) = timeout(ANSWER_TIMEOUT, async {
+                    let Some((key, user)) = now() else { return Ok((KeyLease::Free, None)) };
+                    reader.read(&key).await.map(|lease| (lease, user))
+                })
+                .await
+                {
+                    self.push(LeaseState::Known(lease), user);
+                    sleep(SAMPLE_INTERVAL).await;
+                }
+            }
+            self.push(LeaseState::Silent, None);
+            sleep(SAMPLE_INTERVAL).await;
+        }
+    }
+
+    /// Writes a state, unless it is that of before. A lease runs down, so each reading of it is
+    /// news.
+    fn push(&mut self, state: LeaseState, user: Option<usize>) {
+        let is_news =
+            self.last != Some(state) || matches!(state, LeaseState::Known(KeyLease::Left(_)));
+        if is_news && self.count < MAX_SAMPLES {
+            (self.last, self.count) = (Some(state), self.count + 1);
+            self.log.push(wire::lease(self.lane, self.race_start, (state, user)), Priority::Lease);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event_log::LogPosition;
+
+    #[test]
+    fn each_reading_of_a_lease_is_in_the_log_and_another_state_once_until_the_bound() {
+        let log = Arc::new(EventLog::default());
+        log.begin("{}".to_owned());
+        let mut sampler = LeaseSampler::new(1, Instant::now(), log.clone());
+        let count = || log.read(LogPosition::default(), usize::MAX).expect("a race").count;
+        let [free, left] = [KeyLease::Free, KeyLease::Left(940)].map(LeaseState::Known);
+        for (state, expected) in
+            [(free, 1), (free, 1), (left, 2), (left, 3), (LeaseState::Silent, 4), (free, 5)]
+        {
+            sampler.push(state, None);
+            assert_eq!(count(), expected, "{state:?}");
+        }
+        for _ in 0..=MAX_SAMPLES {
+            sampler.push(left, Some(7));
+        }
+        assert_eq!(count(), MAX_SAMPLES);
+    }
+}

@@ -1,0 +1,71 @@
+//! The strip of the lease in a browser.
+
+use loadtest_judge::setting::Scope;
+
+use super::lane_tests::begun;
+use super::*;
+
+/// How many pixels of the left lane have the colour of a lease.
+const LEASE_PIXELS: &str = "const it = document.querySelector('#lane-left canvas'); \
+    const { data } = it.getContext('2d').getImageData(0, 0, it.width, it.height); \
+    let count = 0; \
+    for (let at = 0; at < data.length; at += 4) { \
+      if (data[at] === 10 && data[at + 1] === 122 && data[at + 2] === 128) count += 1; } \
+    return count";
+const LABEL: &str = "document.querySelector('#lane-left canvas').getAttribute('aria-label')";
+
+/// Shows that moment, as a person does with the scrubber.
+async fn scrub(browser: &Browser, ms: u64) {
+    let scrub = format!(
+        "const it = document.getElementById('scrubber'); it.value = '{ms}'; \
+         it.dispatchEvent(new Event('input'))"
+    );
+    browser.run(&scrub).await;
+    browser.run(NEXT_PICTURE).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_lease_runs_down_until_the_next_answer_and_is_told_for_each_moment() {
+    let mut setup = RaceSetup::default();
+    setup.lanes[0].axes.scope = Scope::Voucher;
+    let page = begun(&setup).await;
+    page.shows(&format!("{LABEL}.endsWith('Lease on the server: not read yet.')")).await;
+    page.push(&[
+        json!(["l", 0, 0, "free"]),
+        json!(["l", 1, 0, "none"]),
+        json!(["i", 0, 100_000, 1, 1]),
+        json!(["l", 0, 200_000, 1000]),
+        json!(["l", 0, 250_000, 950]),
+        json!(["l", 0, 1_600_000, "silent"]),
+        json!(["l", 0, 1_700_000, "no_expiry"]),
+        json!(["o", 0, 1_800_000, 1, "r1", "11", 110_000, 1_790_000, 0, 5000]),
+    ]);
+    page.end([verdict(1, 0, "voucher"), verdict(0, 0, "user")]).await;
+    let mut pixels = Vec::new();
+    for (ms, told) in [
+        (150, "the lock is free"),
+        (240, "1.0 s left"),
+        (660, "0.5 s left"),
+        (1300, "the lock is free"),
+        (1650, "no answer"),
+        (1750, "the key has no expiry"),
+    ] {
+        scrub(&page.browser, ms).await;
+        page.shows(&format!("{LABEL}.endsWith('Lease on the server: {told}.')")).await;
+        pixels.push(page.browser.run(LEASE_PIXELS).await.as_u64().expect("a number"));
+    }
+    assert!(pixels[0] == 0 && pixels[2] > pixels[1] && pixels[5] > 0, "{pixels:?}");
+    page.click("#language").await;
+    page.shows(&format!("{LABEL}.endsWith('服务器上的租约：键没有过期时间。')")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_lease_names_its_user_if_each_has_a_lock() {
+    let page = begun(&RaceSetup::default()).await;
+    page.push(&[json!(["l", 0, 100_000, 820, 7])]);
+    page.push(&purchases());
+    page.end([verdict(2, 1, "local_user"), verdict(1, 0, "user")]).await;
+    page.shows(&format!("{LABEL}.endsWith('Lease on the server, user 7: 0.8 s left.')")).await;
+    page.click("#language").await;
+    page.shows(&format!("{LABEL}.endsWith('服务器上的租约，用户 7：剩余 0.8 s。')")).await;
+}
