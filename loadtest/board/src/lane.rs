@@ -18,6 +18,7 @@ use crate::board_error::{BoardError, ErrorCode};
 use crate::commands::CommandLog;
 use crate::held_locks::{LockSource, LockWatch};
 use crate::lock_rows::ReplicaProcesses;
+use crate::rung_race;
 use crate::setup::{LaneSetup, RaceSetup};
 
 /// The number of the left lane's deployment in its cluster; 0 is that of `loadtest up`.
@@ -168,7 +169,10 @@ impl Lane {
             replicas: setup.axes.replicas,
             flags: plan.flags.clone(),
             needs: setup.axes.lock.needs(),
-            requirements: FaultAction::requirements().and(plan.trial.requirements(&plan.schedule)),
+            requirements: match race.rung {
+                Some(_) => rung_race::requirements_of(plan),
+                None => FaultAction::requirements(),
+            },
             ..DeploymentSpec::default()
         };
         let deployment = match cluster.deploy(spec).await {

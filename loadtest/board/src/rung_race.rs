@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use loadtest_lab::cell::CellReport;
 use loadtest_lab::cell_plan::CellPlan;
+use loadtest_lab::faults::FaultRequirements;
 use loadtest_lab::ladder::{Rung, RungSide, WatchedSide};
 use loadtest_measure::error::Result;
 use serde::Serialize;
@@ -29,6 +30,18 @@ pub(crate) fn setup_of(rung: &'static Rung, seed: u64) -> RaceSetup {
         LaneSetup { axes: cell.trial.axes, fenced: cell.is_fenced(), bug: cell.bug }
     });
     RaceSetup { seed, users, stock: load.stock, lanes, challenge: None, rung: Some(rung.slug) }
+}
+
+/// The run of the rung's side in that lane, without a bar in the terminal.
+pub(crate) fn plan_of(rung: &Rung, lane: usize, seed: u64) -> CellPlan {
+    CellPlan { together: true, ..rung.cell_plan(SIDES[lane], seed) }
+}
+
+/// What the servers of a lane need: a Redis of its own, so that the page shows its commands only,
+/// and what the fault needs.
+pub(crate) fn requirements_of(plan: &CellPlan) -> FaultRequirements {
+    let own_redis = FaultRequirements { own_redis: true, ..FaultRequirements::default() };
+    plan.trial.requirements(&plan.schedule).and(own_redis)
 }
 
 /// What the page needs of a rung.
@@ -149,13 +162,9 @@ mod tests {
             let setup = RaceSetup::parse(&json!({"rung": rung.slug, "seed": 7})).expect("a race");
             for (index, side) in SIDES.into_iter().enumerate() {
                 let (plan, own) = (setup.plan(index), rung.cell_plan(side, 7));
-                assert_eq!((plan.trial, plan.seed), (own.trial, 7), "{}", rung.slug);
-                assert_eq!((&plan.load, &plan.schedule), (&own.load, &own.schedule));
-                // Each replica has a link of its own to some servers.
-                let flags = |plan: CellPlan| -> Vec<String> {
-                    plan.flags.into_iter().filter(|flag| flag != "--allow-mixed").collect()
-                };
-                assert_eq!(flags(plan), flags(own), "{}", rung.slug);
+                assert_eq!(plan.identity(), own.identity(), "{}", rung.slug);
+                let lane = setup.lanes[index];
+                assert_eq!((lane.axes, lane.bug), (own.trial.axes, own.load.injected_bug));
             }
         }
     }

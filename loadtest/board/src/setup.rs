@@ -141,7 +141,7 @@ impl RaceSetup {
     /// The plan of that lane.
     pub(crate) fn plan(&self, lane: usize) -> CellPlan {
         if let Some(rung) = self.ladder_rung() {
-            return rung.watched_plan(rung_race::SIDES[lane], self.seed);
+            return rung_race::plan_of(rung, lane, self.seed);
         }
         let users = usize::try_from(self.users).unwrap_or(usize::MAX);
         let load = Load {

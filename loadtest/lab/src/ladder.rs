@@ -21,7 +21,7 @@ pub use self::watched::WatchedSide;
 use crate::cell_axes::{CellAxes, InjectedBug, Load, set};
 use crate::cell_plan::CellPlan;
 use crate::cell_spec::CellSpec;
-use crate::faults::{FaultRequirements, Schedule};
+use crate::faults::Schedule;
 use crate::predict::{Case, Prediction, prediction};
 
 /// The flag of a sale that checks fencing tokens.
@@ -135,18 +135,12 @@ impl Rung {
 
     /// The run of that side. Both sides have one schedule, so the same happens to both.
     pub fn cell_plan(&self, side: RungSide, seed: u64) -> CellPlan {
-        self.plan_on(side, seed, FaultRequirements::default())
-    }
-
-    /// The run of that side on servers that have more than it needs.
-    fn plan_on(&self, side: RungSide, seed: u64, more_servers: FaultRequirements) -> CellPlan {
         let RungCell { trial, bug, load, flags: more, lasts_ms } = self.side(side);
         let mut load = load.clone().unwrap_or_else(|| trial.load(&Load::DEFAULT));
         load.injected_bug = *bug;
         let mut schedule = Schedule::of(seed, self.slug, trial.axes.replicas);
         schedule.lasts_ms = lasts_ms.unwrap_or(schedule.lasts_ms);
-        let requirements = trial.requirements(&schedule).and(more_servers);
-        let mut flags = trial.flags(&load, requirements);
+        let mut flags = trial.flags(&load, trial.requirements(&schedule));
         for (flag, value) in *more {
             set(&mut flags, flag, value);
         }

@@ -1,5 +1,4 @@
-//! A side of a rung that is watched while it runs: what [`super::LadderRunner`] runs, on servers to
-//! which a person may do more.
+//! A side of a rung that is watched while it runs, as [`super::LadderRunner`] runs it.
 
 use loadtest_load::history::EventObserver;
 use loadtest_measure::error::Result;
@@ -8,7 +7,6 @@ use super::{Rung, RungSide};
 use crate::cell::{CellReport, run_sale};
 use crate::cell_plan::CellPlan;
 use crate::deployment::Deployment;
-use crate::faults::FaultAction;
 use crate::sale::Sale;
 
 /// A side whose voucher is on sale and whose load has not begun.
@@ -18,15 +16,6 @@ pub struct WatchedSide<'a> {
     side: RungSide,
     sale: Sale<'a>,
     cell_plan: &'a CellPlan,
-}
-
-impl Rung {
-    /// The run of that side on servers to which every [`FaultAction`] can happen. It shows no
-    /// progress in the terminal.
-    pub fn watched_plan(&self, side: RungSide, seed: u64) -> CellPlan {
-        let plan = self.plan_on(side, seed, FaultAction::requirements());
-        CellPlan { together: true, ..plan }
-    }
 }
 
 impl<'a> WatchedSide<'a> {
