@@ -41,7 +41,7 @@ pub enum ErrorCode {
     RaceRunning,
     /// No race is running.
     NoRaceRunning,
-    /// The race is a challenge, which has its own fault.
+    /// The race is a challenge or a rung, which has its own fault.
     ChallengeFaults,
     /// The lane has no such replica.
     NoSuchReplica,

@@ -47,7 +47,7 @@ pub(crate) struct PlannedFault {
 /// One lock for the whole sale; the database guards nothing.
 const fn naked(lock: Lock, replicas: u16) -> LaneSetup {
     let axes = CellAxes { lock, scope: Scope::Voucher, guards: Guards::Off, replicas };
-    LaneSetup { axes, fenced: false }
+    LaneSetup { axes, fenced: false, bug: None }
 }
 
 const fn per_user(mut lane: LaneSetup) -> LaneSetup {

@@ -199,11 +199,11 @@ async fn start_race(
     Ok((StatusCode::ACCEPTED, Json(json!({"started": true}))).into_response())
 }
 
-/// Whether the current race is a challenge.
-fn shows_challenge(log: &EventLog) -> bool {
+/// Whether the current race is a challenge or a rung.
+fn has_own_fault(log: &EventLog) -> bool {
     let setup = log.read(LogPosition::default(), 0).and_then(|slice| slice.setup);
     let setup: Option<Value> = setup.and_then(|setup| serde_json::from_str(&setup).ok());
-    setup.is_some_and(|setup| !setup["challenge"].is_null())
+    setup.is_some_and(|setup| ["challenge", "rung"].iter().any(|kind| !setup[kind].is_null()))
 }
 
 /// Injects a fault and answers what was seen of it.
@@ -212,8 +212,8 @@ async fn inject_fault(
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, BoardError> {
     let (lane, action, replica) = parse_fault(&object(body)?)?;
-    if shows_challenge(&state.logs.events) {
-        let why = "the race is a challenge, which has its own fault";
+    if has_own_fault(&state.logs.events) {
+        let why = "the race is a challenge or a rung, which has its own fault";
         return Err(BoardError::new(ErrorCode::ChallengeFaults, why));
     }
     let (reply, seen) = oneshot::channel();

@@ -249,15 +249,17 @@ async fn the_number_of_pages_that_read_is_bounded() {
 }
 
 #[tokio::test]
-async fn a_fault_of_a_page_is_refused_in_a_challenge() {
-    let mut board = TestBoard::start().await;
-    board.post("race", &json!({"challenge": 4})).send().await.expect("an answer");
-    let RaceRequest { setup, turn: _turn } = board.requests.races.recv().await.expect("an order");
-    board.log.begin(setup.to_json());
-    let healing = json!({"lane": "right", "action": "thaw-redis"});
-    let response = board.post("fault", &healing).send().await.expect("an answer");
-    assert_eq!(response.status(), 409);
-    let answer: Value = response.json().await.expect("JSON");
-    assert_eq!(answer["code"], "challenge_faults", "{answer}");
-    assert!(board.requests.faults[1].try_recv().is_err(), "nothing happens to the lane");
+async fn a_fault_of_a_page_is_refused_in_a_challenge_and_in_a_rung() {
+    for race in [json!({"challenge": 4}), json!({"rung": "multi"})] {
+        let mut board = TestBoard::start().await;
+        board.post("race", &race).send().await.expect("an answer");
+        let RaceRequest { setup, turn: _turn } = board.requests.races.recv().await.expect("one");
+        board.log.begin(setup.to_json());
+        let healing = json!({"lane": "right", "action": "thaw-redis"});
+        let response = board.post("fault", &healing).send().await.expect("an answer");
+        assert_eq!(response.status(), 409);
+        let answer: Value = response.json().await.expect("JSON");
+        assert_eq!(answer["code"], "challenge_faults", "{answer}");
+        assert!(board.requests.faults[1].try_recv().is_err(), "nothing happens to the lane");
+    }
 }

@@ -18,7 +18,8 @@ use crate::board_error::{BoardError, ErrorCode};
 use crate::commands::CommandLog;
 use crate::held_locks::{LockSource, LockWatch};
 use crate::lock_rows::ReplicaProcesses;
-use crate::setup::LaneSetup;
+use crate::rung_race;
+use crate::setup::{LaneSetup, RaceSetup};
 
 /// The number of the left lane's deployment in its cluster; 0 is that of `loadtest up`.
 const FIRST_NUMBER: u16 = 1;
@@ -39,11 +40,13 @@ pub(crate) struct FaultRequest {
 pub(crate) struct LaneDeployment {
     pub(crate) deployment: Deployment,
     pub(crate) setup: LaneSetup,
+    /// Whether it is that of a rung, whose bug or fault may have left something.
+    is_of_rung: bool,
 }
 
 impl LaneDeployment {
     fn actions(&self) -> ActionContext<'_> {
-        let LaneSetup { axes, fenced } = self.setup;
+        let LaneSetup { axes, fenced, .. } = self.setup;
         let (lock, guards) = (axes.lock, axes.guards);
         ActionContext { deployment: &self.deployment, lock, guards, fenced }
     }
@@ -130,7 +133,7 @@ impl Lane {
     /// The processes for which the deployment cannot be used again, if it is that of this lane.
     pub(crate) async fn unfit_processes(&self, setup: LaneSetup) -> Vec<(String, ProcessState)> {
         match &*self.deployment.read().await {
-            Some(lane) if lane.setup == setup => not_running(&lane.deployment),
+            Some(lane) if !lane.is_of_rung && lane.setup == setup => not_running(&lane.deployment),
             _ => Vec::new(),
         }
     }
@@ -140,13 +143,15 @@ impl Lane {
     pub(crate) async fn prepare(
         &self,
         cluster: &Cluster,
-        (index, setup): (usize, LaneSetup),
+        (index, race): (usize, &RaceSetup),
         plan: &CellPlan,
     ) -> Result<()> {
         let mut lane = self.deployment.write().await;
-        let axes = setup.axes;
-        let fits =
-            |one: &LaneDeployment| one.setup == setup && not_running(&one.deployment).is_empty();
+        let (setup, is_of_rung) = (race.lanes[index], race.rung.is_some());
+        let fits = |one: &LaneDeployment| {
+            let is_kept = !one.is_of_rung && !is_of_rung && one.setup == setup;
+            is_kept && not_running(&one.deployment).is_empty()
+        };
         if lane.as_ref().is_some_and(fits) {
             return Ok(());
         }
@@ -161,10 +166,13 @@ impl Lane {
         }
         let spec = DeploymentSpec {
             number,
-            replicas: axes.replicas,
+            replicas: setup.axes.replicas,
             flags: plan.flags.clone(),
-            needs: axes.lock.needs(),
-            requirements: FaultAction::requirements(),
+            needs: setup.axes.lock.needs(),
+            requirements: match race.rung {
+                Some(_) => rung_race::requirements_of(plan),
+                None => FaultAction::requirements(),
+            },
             ..DeploymentSpec::default()
         };
         let deployment = match cluster.deploy(spec).await {
@@ -175,7 +183,7 @@ impl Lane {
                 return Err(error);
             }
         };
-        *lane = Some(LaneDeployment { deployment, setup });
+        *lane = Some(LaneDeployment { deployment, setup, is_of_rung });
         Ok(())
     }
 

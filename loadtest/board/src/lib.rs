@@ -6,6 +6,7 @@
 //!
 //! In reading order:
 //! - what a race is made of, and the limits ([`setup`]); the challenges ([`challenge`]);
+//!   the rungs of the ladder (`rung_race`);
 //! - the log of a race, from which any number of pages read ([`event_log`], `race_logs`), and its
 //!   events (`wire`);
 //! - the lanes (`lane`), the race on them (`race`), what an order costs (`replica_times`), the
@@ -31,6 +32,7 @@ mod page;
 mod race;
 mod race_logs;
 mod replica_times;
+mod rung_race;
 pub mod setup;
 #[cfg(test)]
 mod test_board;

@@ -4,13 +4,13 @@
 use std::fmt::Write as _;
 
 use clap::ValueEnum as _;
-use loadtest_lab::cell_axes::CellAxes;
-use loadtest_lab::ladder::RUNGS;
+use loadtest_lab::ladder::{RUNGS, Rung};
 use loadtest_lab::lock::Lock;
 
 use crate::challenge::{CHALLENGES, Challenge};
 use crate::command_sources::SourceFile;
 use crate::event_log::LogSlice;
+use crate::rung_race::RungLink;
 
 const TEMPLATE: &str = include_str!("page/page.html");
 /// The page of a source.
@@ -18,7 +18,7 @@ const SOURCE_TEMPLATE: &str = include_str!("page/source.html");
 const STYLE: &str = include_str!("page/style.css");
 /// All texts of the page, by language.
 const STRINGS: &str = include_str!("page/strings.json");
-const SCRIPT: [&str; 14] = [
+const SCRIPT: [&str; 15] = [
     include_str!("page/words.js"),
     include_str!("page/model.js"),
     include_str!("page/tiles.js"),
@@ -29,6 +29,7 @@ const SCRIPT: [&str; 14] = [
     include_str!("page/locks.js"),
     include_str!("page/lane.js"),
     include_str!("page/challenge.js"),
+    include_str!("page/rung.js"),
     include_str!("page/announce.js"),
     include_str!("page/picture.js"),
     include_str!("page/server.js"),
@@ -82,29 +83,26 @@ fn fill_template(nonce: &str, policy: &str, saved: &str) -> String {
         .replace("{{rungs}}", &rungs())
         .replace("{{challenges}}", &challenges())
         .replace("{{challenges_data}}", &serde_json::to_string(&CHALLENGES).unwrap_or_default())
+        .replace("{{rungs_data}}", &rungs_data())
         .replace("{{style}}", STYLE)
         .replace("{{strings}}", STRINGS.trim())
         .replace("{{script}}", &SCRIPT.join("\n"))
         .replace("{{saved}}", saved)
 }
 
-/// The rungs of the ladder, each with its command and, if the board can show it, a link to its
-/// race.
+/// The rungs of the ladder, each with a link to its race and its command.
 fn rungs() -> String {
-    let mut items = String::new();
-    for rung in RUNGS {
+    let item = |rung: &Rung| {
         let (slug, command) = (rung.slug, rung.command());
-        let name = rung.board_lanes().map_or_else(
-            || format!("<b>{slug}</b>"),
-            |lanes| format!("<a href=\"{}\">{slug}</a>", race_fragment(&lanes)),
-        );
-        // Writing to a string cannot fail.
-        let _ = write!(
-            items,
-            "<li>{name} <span data-t=\"rung_{slug}\"></span> <code>{command}</code></li>"
-        );
-    }
-    items
+        let link = format!("<a href=\"#rung={slug}\">{slug}</a>");
+        format!("<li>{link} <span data-t=\"rung_{slug}\"></span> <code>{command}</code></li>")
+    };
+    RUNGS.iter().map(item).collect()
+}
+
+fn rungs_data() -> String {
+    let rungs: Vec<_> = RUNGS.iter().map(RungLink::of).collect();
+    serde_json::to_string(&rungs).unwrap_or_default()
 }
 
 /// The challenges, each with a link to its race.
@@ -114,14 +112,6 @@ fn challenges() -> String {
         format!("<li>{link} <span data-t=\"challenge_{number}\"></span></li>")
     };
     CHALLENGES.iter().map(item).collect()
-}
-
-/// The part of the page's address that starts a race of these cells.
-fn race_fragment(lanes: &[CellAxes; 2]) -> String {
-    let [left, right] = lanes.map(|CellAxes { lock, scope, guards, replicas }| {
-        format!("{},{},{},{replicas}", lock.name(), scope.name(), guards.name())
-    });
-    format!("#seed=1&amp;users=300&amp;stock=100&amp;left={left}&amp;right={right}")
 }
 
 #[cfg(test)]

@@ -132,6 +132,38 @@ async fn a_challenge_has_an_address_and_only_what_it_allows_can_be_changed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_rung_has_an_address_and_the_page_shows_its_command_and_what_it_says_of_each_lane() {
+    let mut page = OpenPage::open("#rung=setnx").await;
+    let RaceRequest { setup, turn } = page.begin().await;
+    assert_eq!((setup.rung, setup.seed), (Some("setnx"), 1));
+    page.shows("document.querySelector('#rung h2').textContent === 'Rung 3: setnx'").await;
+    assert_eq!(page.text("#rung code").await, "loadtest learn setnx");
+    let cell = page.text("#lane-left .cell").await;
+    assert!(cell.ends_with("injected bug setnx-without-expire"), "{cell}");
+    let said = |outcome: &str| {
+        let mut verdict = verdict(9, 0, "guarded");
+        verdict["rung"] = json!({"outcome": outcome, "evidence": ["fault kill-at-work: seen"]});
+        verdict
+    };
+    page.end([said("broke"), said("wrong")]).await;
+    let outcome = "document.querySelector('#lane-left .rung-outcome').textContent";
+    page.shows(&format!("{outcome} === 'It broke, as the rung says.'")).await;
+    assert_eq!(page.text("#lane-left .evidence").await, "fault kill-at-work: seen");
+    let wrong = page.text("#lane-right .rung-outcome.bad").await;
+    assert!(wrong.starts_with("Not as the rung says."), "{wrong}");
+    page.click("#language").await;
+    page.shows(&format!("{outcome}.startsWith('它失效了')")).await;
+    drop(turn);
+    page.shows("!document.getElementById('start').disabled").await;
+    let open = "[...document.querySelectorAll('#form [name]:enabled')].map((it) => it.name)";
+    assert_eq!(page.browser.run(&format!("return {open}")).await, json!(["seed"]));
+    page.click("#rung .next").await;
+    let RaceRequest { setup, .. } = page.begin().await;
+    assert_eq!(setup.rung, Some("setnx-expire"));
+    page.shows("location.hash === '#rung=setnx-expire&seed=1'").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_result_of_a_challenge_is_not_shown_under_another_one() {
     let mut page = OpenPage::open("#challenge=3").await;
     let _race = page.begin().await;
@@ -151,7 +183,7 @@ async fn a_challenge_disables_the_buttons_of_faults_and_says_why() {
     page.shows("document.getElementById('state').textContent === 'The race is running.'").await;
     let enabled = page.browser.find("#lanes .faults button:enabled").await;
     assert!(enabled.is_empty(), "{} buttons can be pressed", enabled.len());
-    let why = "A challenge has its own fault; buttons add none.";
+    let why = "A challenge or a rung has its own fault; buttons add none.";
     assert_eq!(page.text("#lane-left .of-challenge:not([hidden])").await, why);
     let other = begun(&RaceSetup::default()).await;
     other.shows("document.querySelector('#lane-right .of-challenge').hidden").await;

@@ -10,6 +10,7 @@ use crate::board_error::ErrorCode;
 use crate::challenge;
 use crate::event_log::{EventLog, LogPosition, MAX_BYTES, Priority, RESERVE_BYTES};
 use crate::lock_rows::ListState;
+use crate::rung_race;
 use crate::setup::RaceSetup;
 
 /// What issue of a saved race may have at most, in bytes.
@@ -71,7 +72,11 @@ fn every_text_that_the_page_names_is_in_the_table() {
     let bets = ["holds", "oversells", "duplicates"].map(|outcome| format!("bet_{outcome}"));
     let phases =
         ["begin", "witness", "healed", "failed", "died"].map(|phase| format!("phase_{phase}"));
-    let rungs = RUNGS.iter().map(|rung| format!("rung_{}", rung.slug)).collect::<Vec<_>>();
+    let faults_of_rungs = RUNGS.iter().filter_map(|rung| rung.broken.trial.fault);
+    let rungs = RUNGS.iter().map(|rung| format!("rung_{}", rung.slug));
+    let rungs = rungs.chain(faults_of_rungs.map(|fault| format!("fault_{}", fault.name())));
+    let outcomes = rung_race::OUTCOMES.map(|outcome| format!("rung_outcome_{outcome}"));
+    let rungs = rungs.chain(outcomes).collect::<Vec<_>>();
     let results = challenge::RESULTS.map(|result| format!("result_{result}"));
     let challenges = CHALLENGES.each_ref().map(|it| format!("challenge_{}", it.number));
     let all = [&rules[..], &faults, &states, &errors, &replicas, &more, &whys, &bets, &phases];
@@ -103,24 +108,10 @@ fn the_ladder_has_every_rung_with_its_command_and_links_to_races_that_the_board_
     for rung in RUNGS {
         assert!(page.contains(&format!("<code>{}</code>", rung.command())), "{}", rung.slug);
     }
-    let links = named(&page, "<a href=\"#seed=", '"');
-    assert!(links.len() >= 4, "{links:?}");
+    let links = named(&page, "<a href=\"#rung=", '"');
+    assert_eq!(links.len(), RUNGS.len(), "{links:?}");
     for link in links {
-        let mut setup = serde_json::Map::new();
-        for (name, value) in
-            link.replace("&amp;", "&").split('&').filter_map(|one| one.split_once('='))
-        {
-            let parts: Vec<&str> = value.split(',').collect();
-            let value = match parts[..] {
-                [lock, scope, guards, replicas] => json!({
-                    "lock": lock, "scope": scope, "guards": guards,
-                    "replicas": replicas.parse::<u64>().expect("a number"),
-                }),
-                _ => json!(value.parse::<u64>().expect("a number")),
-            };
-            setup.insert(name.to_owned(), value);
-        }
-        assert!(RaceSetup::parse(&Value::Object(setup)).is_ok(), "{link}");
+        assert!(RaceSetup::parse(&json!({"rung": link})).is_ok(), "{link}");
     }
 }
 

@@ -38,8 +38,8 @@ pub(crate) struct BoardRequests {
 #[derive(Debug)]
 pub(crate) struct Arena {
     cluster: Arc<Cluster>,
-    logs: RaceLogs,
-    lanes: [Lane; 2],
+    pub(crate) logs: RaceLogs,
+    pub(crate) lanes: [Lane; 2],
 }
 
 impl Arena {
@@ -95,7 +95,7 @@ impl Arena {
         }
     }
 
-    fn push_state(&self, lane: usize, began: Instant, state: (&str, &str)) {
+    pub(crate) fn push_state(&self, lane: usize, began: Instant, state: (&str, &str)) {
         self.logs.events.push(wire::state(lane, began, state), Priority::Race);
     }
 
@@ -111,11 +111,14 @@ impl Arena {
         }
         // If one fails, the other is not left half started.
         let (left_ready, right_ready) = tokio::join!(
-            left.prepare(&self.cluster, (0, setup.lanes[0]), &plans[0]),
-            right.prepare(&self.cluster, (1, setup.lanes[1]), &plans[1])
+            left.prepare(&self.cluster, (0, setup), &plans[0]),
+            right.prepare(&self.cluster, (1, setup), &plans[1])
         );
         left_ready.and(right_ready)?;
         let (left, right) = tokio::try_join!(left.deployment(), right.deployment())?;
+        if let Some(rung) = setup.ladder_rung() {
+            return Box::pin(self.run_rung(rung, [&left, &right], &plans)).await;
+        }
         let (sale_left, sale_right) = tokio::try_join!(
             WatchedSale::open(&left.deployment, &plans[0], f64::from(USERS_PER_S)),
             WatchedSale::open(&right.deployment, &plans[1], f64::from(USERS_PER_S))
@@ -149,7 +152,7 @@ impl Arena {
         let recorder = sale.recorder();
         let tap = LaneTap::new(
             index,
-            (&recorder, race_start),
+            recorder.since(race_start),
             users.into_iter(),
             self.logs.events.clone(),
         );
@@ -175,7 +178,7 @@ impl Arena {
             self.push_state(index, race_start, ("failed", &error.sentence()));
         })?;
         let cpu_ms = times.and_then(|(earlier, now)| now.per_order_ms(&earlier, report.orders));
-        let verdict = wire::verdict(index, race_start, (&report, cpu_ms));
+        let verdict = wire::verdict(index, race_start, (&report, cpu_ms), None);
         self.logs.events.push(verdict, Priority::Race);
         self.push_state(index, race_start, ("judged", ""));
         Ok((report, is_seen))

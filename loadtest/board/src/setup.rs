@@ -5,8 +5,9 @@ use std::ops::RangeInclusive;
 
 use clap::ValueEnum as _;
 use loadtest_judge::setting::{Guards, Scope};
-use loadtest_lab::cell_axes::{CellAxes, Load};
+use loadtest_lab::cell_axes::{CellAxes, InjectedBug, Load};
 use loadtest_lab::cell_plan::CellPlan;
+use loadtest_lab::ladder::{RUNGS, Rung};
 use loadtest_lab::lock::Lock;
 use loadtest_lab::watched_sale::{REQUEST_TIMEOUT, watched_plan};
 use serde::Serialize;
@@ -15,6 +16,7 @@ use serde_json::{Map, Value};
 
 use crate::board_error::{BoardError, ErrorCode};
 use crate::challenge::{self, CHALLENGES, Challenge};
+use crate::rung_race;
 
 /// Users of a race.
 pub const USERS: RangeInclusive<u64> = 10..=1000;
@@ -41,6 +43,9 @@ pub struct LaneSetup {
     pub axes: CellAxes,
     /// Whether holders show fencing tokens.
     pub fenced: bool,
+    /// A bug that its replicas have, if it is a lane of a rung.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bug: Option<InjectedBug>,
 }
 
 /// A race.
@@ -57,6 +62,9 @@ pub struct RaceSetup {
     /// The challenge, if the race is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub challenge: Option<&'static Challenge>,
+    /// The name of the rung of the ladder, if the race is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rung: Option<&'static str>,
 }
 
 impl Default for RaceSetup {
@@ -65,10 +73,10 @@ impl Default for RaceSetup {
     fn default() -> Self {
         let lane = |lock| {
             let axes = CellAxes { lock, scope: Scope::User, guards: Guards::Off, replicas: 3 };
-            LaneSetup { axes, fenced: false }
+            LaneSetup { axes, fenced: false, bug: None }
         };
         let lanes = [lane(Lock::Local), lane(Lock::DEFAULT)];
-        Self { seed: 1, users: 300, stock: 300, lanes, challenge: None }
+        Self { seed: 1, users: 300, stock: 300, lanes, challenge: None, rung: None }
     }
 }
 
@@ -77,6 +85,9 @@ impl RaceSetup {
     pub fn parse(value: &Value) -> Result<Self, BoardError> {
         if value.get("challenge").is_some() {
             return Self::parse_challenge(value);
+        }
+        if value.get("rung").is_some() {
+            return Self::parse_rung(value);
         }
         let mut setup = Self::default();
         let race = Fields::of(value, "", &["seed", "users", "stock", LANES[0], LANES[1]])?;
@@ -105,7 +116,21 @@ impl RaceSetup {
         }
         let (users, stock) = (challenge::USERS, challenge::STOCK);
         let lanes = [challenge.given, lane];
-        Ok(Self { seed: 1, users, stock, lanes, challenge: Some(challenge) })
+        Ok(Self { seed: 1, users, stock, lanes, challenge: Some(challenge), rung: None })
+    }
+
+    /// A rung, with another seed if one is given.
+    fn parse_rung(value: &Value) -> Result<Self, BoardError> {
+        let race = Fields::of(value, "", &["rung", "seed"])?;
+        let seed = race.number("seed", &SEEDS)?.unwrap_or(Self::default().seed);
+        let rung = value["rung"].as_str().and_then(Rung::named);
+        let rung = rung.ok_or_else(|| none_of("rung", &slugs()))?;
+        Ok(rung_race::setup_of(rung, seed))
+    }
+
+    /// The rung, if the race is one.
+    pub(crate) fn ladder_rung(&self) -> Option<&'static Rung> {
+        self.rung.and_then(Rung::named)
     }
 
     /// The text by which pages and the log know the race.
@@ -115,6 +140,9 @@ impl RaceSetup {
 
     /// The plan of that lane.
     pub(crate) fn plan(&self, lane: usize) -> CellPlan {
+        if let Some(rung) = self.ladder_rung() {
+            return rung_race::plan_of(rung, lane, self.seed);
+        }
         let users = usize::try_from(self.users).unwrap_or(usize::MAX);
         let load = Load {
             users,
@@ -124,9 +152,14 @@ impl RaceSetup {
             work_ms: WORK_MS,
             ..Load::DEFAULT
         };
-        let LaneSetup { axes, fenced } = self.lanes[lane];
+        let LaneSetup { axes, fenced, .. } = self.lanes[lane];
         watched_plan(axes, fenced, &load, self.seed)
     }
+}
+
+/// The names of all rungs.
+fn slugs() -> Vec<&'static str> {
+    RUNGS.iter().map(|rung| rung.slug).collect()
 }
 
 /// What can be chosen for a lane.

@@ -26,11 +26,12 @@ use loadtest_lab::cell_axes::CellAxes;
 use loadtest_lab::faults::ProcessState;
 use loadtest_lab::key_lease::KeyLease;
 use loadtest_lab::predict::Family;
-use loadtest_load::history::{Completion, Event, EventObserver, Recorder};
+use loadtest_load::history::{Completion, Event, EventObserver, FAULT};
 use serde_json::{Value, json};
 
 use crate::event_log::{EventLog, Priority};
 use crate::lease_sampler::LeaseState;
+use crate::rung_race::RungVerdict;
 
 /// Proofs of a broken rule that a page gets.
 const MAX_PROOFS: usize = 5;
@@ -53,21 +54,16 @@ pub(crate) struct LaneTap {
 }
 
 impl LaneTap {
-    /// A tap on a lane whose race begins at `race_start`; its users have their indexes.
+    /// A tap on a lane whose race begins then by the clock of its history; its users have their
+    /// indexes.
     pub(crate) fn new(
         lane: usize,
-        (recorder, race_start): (&Recorder, Instant),
+        race_start_ns: u64,
         users: impl Iterator<Item = u64>,
         log: Arc<EventLog>,
     ) -> Self {
         let users = users.zip(1..).collect();
-        Self {
-            lane,
-            race_start_ns: recorder.since(race_start),
-            users: Arc::new(users),
-            open: Arc::default(),
-            log,
-        }
+        Self { lane, race_start_ns, users: Arc::new(users), open: Arc::default(), log }
     }
 
     /// The observer for the lane's recorder.
@@ -84,7 +80,7 @@ impl LaneTap {
             Event::Ok(end) => self.push_end("o", end),
             Event::Fail(end) => self.push_end("f", end),
             Event::Unknown(end) => self.push_end("u", end),
-            Event::Mark(mark) => {
+            Event::Mark(mark) if mark.what == FAULT => {
                 let at = self.at(mark.t);
                 let text = json!(["m", self.lane, at, mark.name, mark.phase, mark.detail]);
                 self.log.push(text.to_string(), Priority::Fault);
@@ -164,11 +160,13 @@ pub(crate) fn lease(
         .to_string()
 }
 
-/// The judge's verdict on a lane, and the milliseconds of processor time of an order, if known.
+/// The judge's verdict on a lane, and the milliseconds of processor time of an order, if known. A
+/// lane of a rung has what the rung says of it.
 pub(crate) fn verdict(
     lane: usize,
     began: Instant,
     (report, cpu_ms): (&CellReport, Option<f64>),
+    rung: Option<&RungVerdict>,
 ) -> String {
     let findings = report.verdict.iter().flat_map(|verdict| &verdict.findings);
     let findings: Vec<Value> = findings
@@ -199,6 +197,7 @@ pub(crate) fn verdict(
         "why": why(report),
         "invalid_because": report.invalid_because,
         "findings": findings,
+        "rung": rung,
     });
     json!(["v", lane, micros(began), verdict]).to_string()
 }

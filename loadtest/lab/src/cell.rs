@@ -21,7 +21,7 @@ use crate::cell_axes::CellAxes;
 use crate::cell_plan::{CellPlan, Setup};
 use crate::cell_spec::{CellSpec, Expectation};
 use crate::cluster::Cluster;
-use crate::deployment::{Deployment, DeploymentSpec};
+use crate::deployment::DeploymentSpec;
 use crate::detail::Detail;
 use crate::faults::{FaultKind, slow_down_commits, slow_down_some_writes};
 use crate::predict::{Prediction, Scenario};
@@ -218,8 +218,7 @@ impl CellReport {
             loses: blank.predicted.loses && verdict.lost > 0,
         };
         let demanded = demanded(blank.predicted, &verdict);
-        let broken_rules: Vec<Rule> =
-            verdict.broken(&demanded).map(|finding| finding.rule).collect();
+        let broken_rules = verdict.broken(&demanded).map(|it| it.rule).collect::<Vec<_>>();
         let mut invalid_because = why_invalid(trial, &figures, stock, verdict.orders);
         // The fence would pass without evidence.
         if trial.is_fenced() && !verdict.fenced() {
@@ -338,11 +337,11 @@ pub async fn run(cluster: &Cluster, number: u16, cell_plan: &CellPlan) -> CellRe
     };
     let mut report = match cluster.deploy(spec).await {
         Ok(deployment) => {
-            let report = match trial.fault {
-                None => Box::pin(sell(&deployment, cell_plan)).await,
-                Some(_) => Box::pin(round::run(&deployment, cell_plan)).await,
+            let report = async {
+                let sale = Sale::open(&deployment, cell_plan).await?;
+                Box::pin(run_sale(&sale, cell_plan)).await
             };
-            let report = report.unwrap_or_else(|error| {
+            let report = report.await.unwrap_or_else(|error| {
                 let kills = trial.fault.is_some_and(|fault| fault.kills(schedule));
                 let error = blame_dead_replicas(error, &deployment.dead(), kills);
                 let text = format!("{error}\n{}", deployment.log_tails());
@@ -371,23 +370,26 @@ fn blame_dead_replicas(error: Error, dead: &[String], kills: bool) -> Error {
     }
 }
 
-/// Runs the load to its end and judges it.
-async fn sell(deployment: &Deployment, cell_plan: &CellPlan) -> Result<CellReport> {
+/// Runs the cell's load to its end, with its fault if it has one, and judges it.
+pub(super) async fn run_sale(sale: &Sale<'_>, cell_plan: &CellPlan) -> Result<CellReport> {
     let CellPlan { trial, load, .. } = cell_plan;
-    let sale = Sale::open(deployment, cell_plan).await?;
-    let plan = sale.plan(&sale.users, Target::parse(deployment.url())?, load.requests_per_user);
+    if trial.fault.is_some() {
+        return Box::pin(round::run(sale, cell_plan)).await;
+    }
+    let plan =
+        sale.plan(&sale.users, Target::parse(sale.deployment.url())?, load.requests_per_user);
     plan.check()?;
+    let recorded = sale.record(&plan)?;
     let connections = drive::connect(&plan).await?;
     match trial.scenario {
-        Scenario::Inside => slow_down_commits(deployment, SLOW_COMMIT),
+        Scenario::Inside => slow_down_commits(sale.deployment, SLOW_COMMIT),
         Scenario::LongWorkStopped => {
-            slow_down_some_writes(deployment, (OUTLASTING_WRITE, OUTLASTING_ONE_IN));
+            slow_down_some_writes(sale.deployment, (OUTLASTING_WRITE, OUTLASTING_ONE_IN));
         }
         _ => {}
     }
     let live = Arc::new(LiveFigures::new(&plan));
     let progress = cell_plan.follow(&live, &plan);
-    let recorded = sale.record(&plan)?;
     let figures = drive::run(&plan, connections, recorded.recorder(), &live).await?;
     drop(progress);
     sale.judge(recorded, figures).await.map(|(report, _)| report)

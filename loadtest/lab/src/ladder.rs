@@ -10,17 +10,18 @@ mod rungs;
 mod runner;
 mod servers;
 mod verdict;
+mod watched;
 
 use loadtest_judge::setting::Scope;
 use loadtest_judge::verdict::Rule;
 
 pub use self::rungs::RUNGS;
 pub use self::runner::LadderRunner;
+pub use self::watched::WatchedSide;
 use crate::cell_axes::{CellAxes, InjectedBug, Load, set};
 use crate::cell_plan::CellPlan;
 use crate::cell_spec::CellSpec;
 use crate::faults::Schedule;
-use crate::lock::Lock;
 use crate::predict::{Case, Prediction, prediction};
 
 /// The flag of a sale that checks fencing tokens.
@@ -50,8 +51,6 @@ pub struct Rung {
     pub breach: Breach,
     /// The cell that withstands.
     pub repaired: RungCell,
-    /// The lock that withstands on the race board, if a person sees the other break there.
-    pub on_board: Option<Lock>,
 }
 
 /// One side of a rung.
@@ -126,12 +125,6 @@ impl Rung {
         }
     }
 
-    /// The two cells as the race board shows them; `None` if the lock would not break there.
-    pub fn board_lanes(&self) -> Option<[CellAxes; 2]> {
-        let repaired = |lock| CellAxes { lock, ..self.repaired.trial.axes };
-        self.on_board.map(|lock| [self.broken.trial.axes, repaired(lock)])
-    }
-
     /// The name of that side in reports.
     pub fn id(&self, side: RungSide) -> String {
         match side {
@@ -159,13 +152,16 @@ impl RungCell {
     /// The lock in words, with its bug if it has one.
     pub fn lock(&self) -> String {
         let name = self.trial.axes.lock.name();
-        let is_fenced =
-            self.trial.is_fenced() || self.flags.iter().any(|(flag, _)| *flag == FENCED);
         match self.bug {
             Some(bug) => format!("{name} ({})", bug.name()),
-            None if is_fenced => format!("{name}, fenced"),
+            None if self.is_fenced() => format!("{name}, fenced"),
             None => name.to_owned(),
         }
+    }
+
+    /// Whether its holders show fencing tokens.
+    pub fn is_fenced(&self) -> bool {
+        self.trial.is_fenced() || self.flags.iter().any(|(flag, _)| *flag == FENCED)
     }
 
     /// What such a cell breaks by the laboratory's table, whatever the fault.

@@ -44,7 +44,7 @@ use crate::faults::{
 use crate::load_rate::{LoadRate, MIN_LOAD_AFTER_FAULT, SAMPLE_INTERVAL, Samples};
 use crate::predict::{Family, Scenario as C};
 pub use crate::round_counts::PurchasesDuringFault;
-use crate::round_history::RoundHistory;
+use crate::round_history::{RoundHistory, mark_fault};
 use crate::sale::Sale;
 use crate::sell_out::SOLD_OUT_WITHIN;
 use crate::{metrics, sell_out, warm_up};
@@ -154,16 +154,16 @@ pub(super) fn is_cut_short(why_invalid: &str) -> bool {
 }
 
 /// Runs a round to its verdict.
-pub async fn run(deployment: &Deployment, cell_plan: &CellPlan) -> Result<CellReport> {
+pub(super) async fn run(sale: &Sale<'_>, cell_plan: &CellPlan) -> Result<CellReport> {
     let CellPlan { trial, load, schedule, .. } = cell_plan;
     let trial = *trial;
     let Some(fault) = trial.fault else {
         return Err(Error::Setup("a round needs a fault".to_owned()));
     };
-    let sale = Sale::open(deployment, cell_plan).await?;
-    warm_up::warm_up(&sale).await?;
+    let deployment = sale.deployment;
+    warm_up::warm_up(sale).await?;
     let (leaving, rest) = sale.users.split_at(ABORTING_CLIENTS.min(sale.users.len()));
-    let mut hit = FaultRound { trial, fault, sale: &sale, cell_plan };
+    let mut hit = FaultRound { trial, fault, sale, cell_plan };
     let plan = hit.plan(rest)?;
     let mut round_history = RoundHistory::new(sale.record(&plan)?, sale.voucher);
     let aborting_clients =
@@ -190,14 +190,11 @@ pub async fn run(deployment: &Deployment, cell_plan: &CellPlan) -> Result<CellRe
     let strangers = &rest[(rest.len() / 2 + NEW_BUYERS).min(rest.len())..];
     // Where much is left there are fewer of those than units, and the others come once more.
     let buyers = [strangers, rest].concat();
-    let sold_out = is_to_sell_out && sell_out::sell(&sale, &buyers, &mut round_history).await?;
+    let sold_out = is_to_sell_out && sell_out::sell(sale, &buyers, &mut round_history).await?;
     round_history.add_unanswered(&aborting_clients.aborted()).await;
     round_history.add_grants(stock_admin.grants()).await;
     for (rule, kept, detail) in seen.take() {
         round_history.record_rule(rule, kept, detail).await;
-    }
-    for fault_record in &round.faults {
-        round_history.mark(fault_record).await;
     }
     if sold_out {
         round_history
@@ -288,9 +285,10 @@ impl FaultRound<'_> {
             samples.wait_until_due(schedule.strike_after_ms, load_rate).await?;
             let before_per_s = samples.rate();
             let in_flight = live.in_flight();
-            let begin_ns = clock.now();
+            let begin_ns = mark_fault(&clock, self.fault, ("begin", "")).await;
             let witness = self.inject(context).await?;
-            let end_ns = clock.now();
+            let end_ns = mark_fault(&clock, self.fault, ("witness", &witness)).await;
+            mark_fault(&clock, self.fault, ("healed", "")).await;
             let back_after_ms = samples.wait_until_recovered(before_per_s).await;
             let fault_record = FaultRecord { name: self.fault, begin_ns, end_ns, witness };
             Ok::<_, Error>((fault_record, in_flight, before_per_s, back_after_ms))

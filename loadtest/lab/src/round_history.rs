@@ -18,8 +18,7 @@ use loadtest_load::tokens::User;
 use loadtest_measure::error::Result;
 use tokio_util::sync::CancellationToken;
 
-use crate::faults::AbortedClient;
-use crate::round::FaultRecord;
+use crate::faults::{AbortedClient, FaultKind};
 
 /// The loads of a round.
 pub(super) struct RoundHistory {
@@ -77,23 +76,6 @@ impl RoundHistory {
         }
     }
 
-    /// What happened, and that it is over.
-    pub(super) async fn mark(&self, fault: &FaultRecord) {
-        let phases =
-            [("begin", fault.begin_ns), ("witness", fault.end_ns), ("healed", fault.end_ns)];
-        for (phase, t) in phases {
-            let detail = if phase == "witness" { fault.witness.clone() } else { String::new() };
-            let mark = Mark {
-                t,
-                what: FAULT.into(),
-                name: fault.name.name().into(),
-                phase: phase.into(),
-                detail: detail.into(),
-            };
-            self.recorded.recorder().record(Event::Mark(mark)).await;
-        }
-    }
-
     /// What was seen of a rule.
     pub(super) async fn record_rule(&self, rule: Rule, kept: bool, detail: String) {
         let mark = Mark {
@@ -143,6 +125,18 @@ impl RoundHistory {
     pub(super) fn into_recorded(self) -> HistoryFile {
         self.recorded
     }
+}
+
+/// Records a phase of a fault at this moment, which it returns.
+pub(super) async fn mark_fault(
+    recorder: &Recorder,
+    fault: FaultKind,
+    (phase, detail): (&'static str, &str),
+) -> u64 {
+    let (t, name, detail) = (recorder.now(), fault.name().into(), detail.to_owned().into());
+    let mark = Mark { t, what: FAULT.into(), name, phase: phase.into(), detail };
+    recorder.record(Event::Mark(mark)).await;
+    t
 }
 
 #[cfg(test)]

@@ -14,7 +14,8 @@ use loadtest_load::api::{ApiError, NewVoucher};
 use loadtest_load::client::{Connection, Target};
 use loadtest_load::history::final_state::{Audit, DatabaseReading};
 use loadtest_load::history::{
-    DEMANDS, FENCED, FinalRead, History, LOCK_PER, LOCK_WAIT_MS, ONE_HOLDER_PER, Recorder,
+    DEMANDS, EventObserver, FENCED, FinalRead, History, LOCK_PER, LOCK_WAIT_MS, ONE_HOLDER_PER,
+    Recorder,
 };
 use loadtest_load::history_file::HistoryFile;
 use loadtest_load::outcome::Outcome;
@@ -64,6 +65,8 @@ pub(super) struct Sale<'a> {
     pub(super) users: Vec<User>,
     /// The processes of its replicas when it was put on sale.
     pids: Vec<u32>,
+    /// What sees each event of its history.
+    pub(super) observer: Option<EventObserver>,
 }
 
 impl<'a> Sale<'a> {
@@ -92,6 +95,7 @@ impl<'a> Sale<'a> {
             voucher,
             users,
             pids,
+            observer: None,
         };
         Ok(sale)
     }
@@ -145,7 +149,12 @@ impl<'a> Sale<'a> {
         );
         settings.push((LOCK_PER, self.trial.axes.scope.name()));
         settings.extend(self.lock_wait_ms.as_deref().map(|ms| (LOCK_WAIT_MS, ms)));
-        HistoryFile::begin_with(plan, file, &[i64::try_from(self.load.stock).ok()], &settings)
+        let stock = [i64::try_from(self.load.stock).ok()];
+        let mut recorded = HistoryFile::begin_with(plan, file, &stock, &settings)?;
+        if let Some(observer) = &self.observer {
+            recorded.observe(observer.clone());
+        }
+        Ok(recorded)
     }
 
     /// Reads the outcome of the voucher, ends the history and judges it. The figures are those of

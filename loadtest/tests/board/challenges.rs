@@ -30,7 +30,7 @@ async fn what_a_challenge_begins_with_fails_and_its_solution_sells_exactly_the_s
 
 /// The address of the challenge's solution.
 pub(super) fn fragment(Challenge { number, solution, .. }: &Challenge) -> String {
-    let LaneSetup { axes, fenced } = solution;
+    let LaneSetup { axes, fenced, .. } = solution;
     let (lock, scope, guards) = (axes.lock.name(), axes.scope.name(), axes.guards.name());
     let more = if *fenced { ",fenced" } else { "" };
     format!("#challenge={number}&right={lock},{scope},{guards},{}{more}", axes.replicas)

@@ -37,9 +37,10 @@ function setText(target, text) {
 }
 
 /** The cell in the words of the reader's language. */
-function cellText({ scope, guards, replicas, fenced }) {
+function cellText({ scope, guards, replicas, fenced, bug }) {
   const words = [t(`scope_${scope}`), t(`guards_${guards}`), t('count_replicas', { replicas })];
-  return [...words, ...(fenced ? [t('fenced_true')] : [])].join(' · ');
+  const more = [...(fenced ? [t('fenced_true')] : []), ...(bug ? [t('bug', { bug })] : [])];
+  return [...words, ...more].join(' · ');
 }
 
 /** What the orders of a race cost; the processor time is known if no replica was started anew. */
@@ -148,9 +149,9 @@ class LaneView {
     this.faults.querySelectorAll('button').forEach((button) => { button.disabled = !enabled; });
   }
 
-  /** Says why the buttons of faults do nothing in a challenge. */
-  explainFaults(isChallenge) {
-    this.faults.querySelector('.of-challenge').hidden = !isChallenge;
+  /** Says why the buttons of faults do nothing in a challenge or a rung. */
+  explainFaults(hasOwnFault) {
+    this.faults.querySelector('.of-challenge').hidden = !hasOwnFault;
   }
 
   update(head, span) {
@@ -250,6 +251,7 @@ class LaneView {
     const outcome = box.querySelector('.outcome');
     outcome.textContent = t('outcome', { orders, stock, oversold, duplicates });
     outcome.className = `outcome ${isBad ? 'bad' : 'good'}`;
+    this.updateRung(box, verdict.rung);
     box.querySelector('.cost').textContent = costText(verdict);
     const broken = verdict.findings.filter((finding) => !finding.held);
     box.querySelector('.broken').replaceChildren(...broken.map((one) => this.brokenRow(one)));
@@ -258,6 +260,17 @@ class LaneView {
     box.querySelector('.rules summary').textContent = t('held', { count: held.length });
     const words = held.map(({ rule }) => element('li', `✓ ${t(`rule_${rule}`)}`));
     box.querySelector('.held').replaceChildren(...words);
+  }
+
+  /** What the rung says of the lane, and what was seen. */
+  updateRung(box, rung) {
+    const outcome = box.querySelector('.rung-outcome');
+    outcome.hidden = !rung;
+    const isAsSaid = ['broke', 'withstood'].includes(rung?.outcome);
+    outcome.className = `rung-outcome ${isAsSaid ? 'good' : 'bad'}`;
+    setText(outcome, rung ? t(`rung_outcome_${rung.outcome}`) : '');
+    const lines = rung?.evidence ?? [];
+    box.querySelector('.evidence').replaceChildren(...lines.map((line) => element('li', line)));
   }
 
   /** Why the load was no real load, as the comparison counts it. */

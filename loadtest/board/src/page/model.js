@@ -42,6 +42,12 @@ const ENDS_ITSELF = ['freeze-holder', 'stand-still-past-lease'];
 /** Actions that have changed nothing if they failed. */
 const ALL_OR_NOTHING = ['jump-clock'];
 ENDS_ITSELF.forEach((action) => { OPENS[action] = action; });
+/** Faults of rungs. */
+const RUNG_FAULTS = [
+  'kill-at-work', 'kill-after-set', 'release-past-lease', 'drop-messages', 'redis-flush-at-commit',
+  'redis-freeze', 'cut-at-commit', 'lose-renewals-at-commit', 'expire-session-at-commit',
+];
+RUNG_FAULTS.forEach((fault) => { OPENS[fault] = fault; });
 const LINK_FAULTS = ['cut', 'delay', 'half-open'];
 for (const link of ['redis', 'database', 'zookeeper']) {
   const faults = LINK_FAULTS.map((fault) => `${fault}-${link}`);
@@ -232,7 +238,8 @@ class LaneModel {
     }
     if (ENDS_ITSELF.includes(action) && phase !== 'begin') this.close([action], replica, t);
     if (ALL_OR_NOTHING.includes(action) && phase === 'failed') this.close([action], replica, t);
-    if (phase === 'healed') this.close(CLOSES[action] ?? [], replica, t);
+    // A fault of a rung heals itself.
+    if (phase === 'healed') this.close(CLOSES[action] ?? [OPENS[action]], replica, t);
   }
 
   /** Ends the spans of these kinds. */

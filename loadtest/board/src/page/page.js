@@ -24,16 +24,20 @@ const jump = (time) => player.show(time);
 const views = LANES.map((name) => new LaneView(name, { inject, jump, bet }));
 const announcer = new Announcer(get('live'));
 const challenges = new ChallengePanel(get('challenge'), get('form'));
+const rungs = new RungPanel(get('rung'), get('form'));
 const stream = new EventStream({ take, refresh: refreshState });
 
 // The race in the address: `seed=1&users=200&stock=200&left=local,user,off,3&right=...`. A fifth
 // word, `fenced`, has holders of the lane show fencing tokens. A challenge is its number and the
-// lane of the reader: `challenge=3&right=redlock,voucher,off,2`.
+// lane of the reader: `challenge=3&right=redlock,voucher,off,2`. A rung is its name: `rung=setnx`.
 
 function setupOfAddress() {
   const fields = new URLSearchParams(location.hash.slice(1));
   const setup = {};
-  if (fields.has('challenge')) {
+  if (fields.has('rung')) {
+    setup.rung = fields.get('rung');
+    ['users', 'stock', ...LANES].forEach((name) => fields.delete(name));
+  } else if (fields.has('challenge')) {
     setup.challenge = Number(fields.get('challenge'));
     fields.delete('left');
   }
@@ -52,16 +56,18 @@ function addressOf(setup) {
     [lock, scope, guards, replicas, ...(fenced ? ['fenced'] : [])].join(',')
   );
   const [left, right] = setup.lanes.map(cell);
-  const { seed, users, stock, challenge } = setup;
+  const { seed, users, stock, challenge, rung } = setup;
+  if (rung) return `#rung=${rung}&seed=${seed}`;
   if (challenge) return `#challenge=${challenge.number}&right=${right}`;
   return `#seed=${seed}&users=${users}&stock=${stock}&left=${left}&right=${right}`;
 }
 
 // The form.
 
-function fillForm({ challenge, ...race }) {
+function fillForm({ challenge, rung, ...race }) {
   const form = get('form');
   challenges.show(challenge ?? null);
+  rungs.show(rung ?? null);
   const setup = challenges.challenge ? { ...race, ...challenges.race(race.right) } : race;
   for (const name of ['seed', 'users', 'stock'].filter((one) => one in setup)) {
     form.elements[name].value = setup[name];
@@ -69,7 +75,9 @@ function fillForm({ challenge, ...race }) {
   for (const lane of LANES) {
     const fields = form.querySelector(`[data-lane="${lane}"]`);
     for (const [name, value] of Object.entries(setup[lane] ?? {})) {
-      fields.querySelector(`[name="${name}"]`).value = value;
+      const field = fields.querySelector(`[name="${name}"]`);
+      // A bug cannot be chosen.
+      if (field) field.value = value;
     }
   }
 }
@@ -90,6 +98,7 @@ function setupOfForm() {
     const [replicas, fenced] = [numberOf(field('replicas')), field('fenced').value === 'true'];
     setup[name] = { lock, scope, guards, replicas, fenced };
   }
+  if (rungs.rung) return rungs.setup(setup);
   return challenges.challenge ? challenges.setup(setup) : setup;
 }
 
@@ -188,10 +197,10 @@ function refreshState() {
   get('start').disabled = isBusy || Boolean(problem);
   get('save').setAttribute('aria-disabled', String(!model));
   get('picture').disabled = !model;
-  const isChallenge = Boolean(model?.setup.challenge);
+  const hasOwnFault = Boolean(model?.setup.challenge || model?.setup.rung);
   views.forEach((view, index) => {
-    view.setFaults(state === 'running' && !problem && !isChallenge);
-    view.explainFaults(isChallenge);
+    view.setFaults(state === 'running' && !problem && !hasOwnFault);
+    view.explainFaults(hasOwnFault);
     view.bets.setEnabled(isBusy && !model.lanes[index].verdict);
   });
 }
@@ -247,7 +256,9 @@ function announceNews() {
       say('oversold', t('news_oversold', { at: seconds(lane.oversoldAt) }));
     }
     if (!lane.isJudgedAt(player.head)) return;
-    say('verdict', t('outcome', lane.verdict));
+    const { rung } = lane.verdict;
+    const ofRung = rung ? ` ${t(`rung_outcome_${rung.outcome}`)}` : '';
+    say('verdict', t('outcome', lane.verdict) + ofRung);
     lane.bets.forEach((one) => {
       const { text, why } = betResult(lane, one);
       say(`bet${one.at}`, `${text} ${why}`);
@@ -345,6 +356,7 @@ function translate() {
   applyWords();
   views.forEach((view) => view.translate());
   challenges.translate();
+  rungs.translate();
   drawProblem();
   refreshState();
 }

@@ -26,7 +26,7 @@ function textsOf(root) {
     text: [...box.children].map((it) => it.textContent).join(t('colon')),
     isBad: box.matches('.bad'),
   }));
-  const parts = ['h3', '.outcome', '.cost', '.broken b'];
+  const parts = ['h3', '.rung-outcome:not([hidden])', '.outcome', '.cost', '.broken b'];
   const verdict = parts.flatMap((part) => texts(`.verdict:not([hidden]) ${part}`));
   return { above: [...texts('h2, .cell'), ...counters], below: verdict };
 }

@@ -26,7 +26,6 @@ pub(super) const NO_LOCK: Rung = Rung {
     broken: RungCell::short(naked(Lock::None, 1), None),
     breach: Breach::Rules(SALE_RULES),
     repaired: RungCell::short(naked(Lock::Local, 1), None),
-    on_board: Some(Lock::Local),
 };
 
 pub(super) const JVM_LOCK: Rung = Rung {
@@ -39,7 +38,6 @@ pub(super) const JVM_LOCK: Rung = Rung {
     broken: RungCell::short(naked(Lock::Local, 3), None),
     breach: Breach::Rules(SALE_RULES),
     repaired: RungCell::short(naked(Lock::SetNx, 3), None).bug(InjectedBug::SetnxWithoutExpire),
-    on_board: Some(Lock::SetNx),
 };
 
 pub(super) const SETNX: Rung = Rung {
@@ -53,7 +51,6 @@ pub(super) const SETNX: Rung = Rung {
         .bug(InjectedBug::SetnxWithoutExpire),
     breach: Breach::Rules(WAIT_RULES),
     repaired: RungCell::short(guarded(Lock::SetnxExpire), KILL_AT_WORK),
-    on_board: None,
 };
 
 pub(super) const SETNX_EXPIRE: Rung = Rung {
@@ -66,7 +63,6 @@ pub(super) const SETNX_EXPIRE: Rung = Rung {
     broken: RungCell::short(guarded(Lock::SetnxExpire), KILL_AFTER_SET),
     breach: Breach::Rules(WAIT_RULES),
     repaired: RungCell::short(guarded(Lock::SetNx), KILL_AFTER_SET),
-    on_board: None,
 };
 
 pub(super) const SET_NX: Rung = Rung {
@@ -86,7 +82,6 @@ pub(super) const SET_NX: Rung = Rung {
         .load(2500, 160, 10, 1)
         .with(LEASE)
         .lasting(2200),
-    on_board: Some(Lock::OwnerCheck),
 };
 
 pub(super) const OWNER_CHECK: Rung = Rung {
@@ -103,5 +98,4 @@ pub(super) const OWNER_CHECK: Rung = Rung {
     repaired: RungCell::short(naked(Lock::LuaRelease, 3), LATE_RELEASE)
         .load(2500, 160, 10, 1)
         .with(SHORT_LEASE),
-    on_board: None,
 };

@@ -48,7 +48,6 @@ pub(super) const LUA_RELEASE: Rung = Rung {
     broken: RungCell::short(per_user(Lock::LuaRelease, Guards::On), None).with(NESTED),
     breach: Breach::NoPurchase,
     repaired: RungCell::short(per_user(Lock::Reentrant, Guards::On), None).with(NESTED),
-    on_board: None,
 };
 
 pub(super) const REENTRANT: Rung = Rung {
@@ -65,7 +64,6 @@ pub(super) const REENTRANT: Rung = Rung {
     repaired: RungCell::of(naked(Lock::Redisson, 2), Scenario::LongWorkKept, None)
         .load(60, 4, 2100, 3)
         .with(OUTLASTING),
-    on_board: None,
 };
 
 pub(super) const RETRY: Rung = Rung {
@@ -86,7 +84,6 @@ pub(super) const RETRY: Rung = Rung {
         .load(2500, 250, 10, 2)
         .with(PATIENT)
         .lasting(2500),
-    on_board: None,
 };
 
 pub(super) const WATCHDOG: Rung = Rung {
@@ -106,7 +103,6 @@ pub(super) const WATCHDOG: Rung = Rung {
         .load(1000, 1000, 3600, 2)
         .with(LONG_WORK)
         .lasting(180),
-    on_board: None,
 };
 
 pub(super) const REDISSON: Rung = Rung {
@@ -124,8 +120,6 @@ pub(super) const REDISSON: Rung = Rung {
     repaired: RungCell::short(naked(Lock::Multi, 2), FLUSH_AT_COMMIT)
         .load(2500, 160, 10, 1)
         .with(OUTLIVING),
-    // Leases on the board are short: a MultiLock that lost one of its locks is not renewed.
-    on_board: Some(Lock::Redlock),
 };
 
 pub(super) const FAIR: Rung = Rung {
@@ -144,7 +138,6 @@ pub(super) const FAIR: Rung = Rung {
         .load(2500, 300, 40, 1)
         .with(IN_LINE)
         .lasting(5000),
-    on_board: None,
 };
 
 pub(super) const READ_WRITE: Rung = Rung {
@@ -163,5 +156,4 @@ pub(super) const READ_WRITE: Rung = Rung {
         .load(700, 100, 50, 3)
         .connections(96)
         .with(READ_FIRST),
-    on_board: None,
 };

@@ -43,7 +43,6 @@ pub(super) const MULTI: Rung = Rung {
     broken: RungCell::short(per_user(Lock::Multi, Guards::On), FREEZE_REDIS).lasting(3000),
     breach: Breach::NoPurchase,
     repaired: RungCell::short(per_user(Lock::Redlock, Guards::On), FREEZE_REDIS).lasting(3000),
-    on_board: None,
 };
 
 pub(super) const REDLOCK: Rung = Rung {
@@ -57,7 +56,6 @@ pub(super) const REDLOCK: Rung = Rung {
     broken: RungCell::of(naked(Lock::Redlock, 2), FrozenUnfenced, FREEZE),
     breach: Breach::Rules(SALE_RULES),
     repaired: RungCell::of(naked(Lock::MysqlRow, 2), FrozenFenced, FREEZE),
-    on_board: None,
 };
 
 pub(super) const MYSQL_ROW: Rung = Rung {
@@ -77,7 +75,6 @@ pub(super) const MYSQL_ROW: Rung = Rung {
         .load(700, 100, 200, 3)
         .connections(192)
         .with(SMALL_POOL),
-    on_board: None,
 };
 
 pub(super) const MYSQL_TABLE: Rung = Rung {
@@ -92,7 +89,6 @@ pub(super) const MYSQL_TABLE: Rung = Rung {
     repaired: RungCell::short(naked(Lock::MysqlTable, 2), LOSE_RENEWALS)
         .load(2500, 160, 10, 1)
         .with(FENCE),
-    on_board: None,
 };
 
 pub(super) const MYSQL_NAMED: Rung = Rung {
@@ -110,7 +106,6 @@ pub(super) const MYSQL_NAMED: Rung = Rung {
     repaired: RungCell::short(naked(Lock::MysqlTable, 2), CUT_AT_COMMIT)
         .load(2500, 160, 10, 1)
         .with(HEARTBEAT),
-    on_board: None,
 };
 
 pub(super) const ZOOKEEPER: Rung = Rung {
@@ -126,7 +121,6 @@ pub(super) const ZOOKEEPER: Rung = Rung {
     repaired: RungCell::short(naked(Lock::Zookeeper, 2), EXPIRE_SESSION)
         .load(2500, 160, 10, 1)
         .with(FENCE),
-    on_board: None,
 };
 
 pub(super) const FENCING: Rung = Rung {
@@ -140,5 +134,4 @@ pub(super) const FENCING: Rung = Rung {
         .bug(InjectedBug::FenceAtWriteOnly),
     breach: Breach::Rules(SALE_RULES),
     repaired: RungCell::of(naked(Lock::Redisson, 2), FrozenFenced, FREEZE),
-    on_board: None,
 };

@@ -84,7 +84,7 @@ impl Rung {
 impl RungSide {
     /// Whether another run of this side may show what that one did not: its fault or its load
     /// missed, and nothing speaks against the service.
-    pub(super) fn is_worth_retrying(self, report: &CellReport) -> bool {
+    pub fn is_worth_retrying(self, report: &CellReport) -> bool {
         let is_wrong = !report.broken_rules.is_empty() || report.died;
         match self {
             Self::Broken => !report.ok() && !is_wrong,
