@@ -1,6 +1,6 @@
-//! Rungs of the ladder as races: the lock that breaks in the left lane, its repair in the right one.
-//! Each lane runs what `loadtest learn` runs of its side, with the rung's own fault, load and
-//! flags, and the rung judges it.
+//! Rungs of the ladder as races: left the lock that breaks, right its repair. Each lane runs what
+//! `loadtest learn` runs of its side, with the rung's own fault, load and flags, and the rung
+//! judges it.
 
 use std::time::Instant;
 
@@ -40,8 +40,9 @@ pub(crate) fn plan_of(rung: &Rung, lane: usize, seed: u64) -> CellPlan {
 /// What the servers of a lane need: a Redis of its own, so that the page shows its commands only,
 /// and what the fault needs.
 pub(crate) fn requirements_of(plan: &CellPlan) -> FaultRequirements {
-    let own_redis = FaultRequirements { own_redis: true, ..FaultRequirements::default() };
-    plan.trial.requirements(&plan.schedule).and(own_redis)
+    let mut requirements = plan.trial.requirements(&plan.schedule);
+    requirements.own_redis = true;
+    requirements
 }
 
 /// What the page needs of a rung.
