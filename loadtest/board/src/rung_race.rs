@@ -1,6 +1,6 @@
-//! Rungs of the ladder as races: the lock that breaks in the left lane, its repair in the right one.
-//! Each lane runs what `loadtest learn` runs of its side, with the rung's own fault, load and
-//! flags, and the rung judges it.
+//! Rungs of the ladder as races: left the lock that breaks, right its repair. Each lane runs what
+//! `loadtest learn` runs of its side, with the rung's own fault, load and flags, and the rung
+//! judges it.
 
 use std::time::Instant;
 

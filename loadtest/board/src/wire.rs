@@ -160,8 +160,8 @@ pub(crate) fn lease(
         .to_string()
 }
 
-/// The judge's verdict on a lane, and the milliseconds of processor time of an order, if known. A
-/// lane of a rung has what the rung says of it.
+/// The judge's verdict on a lane, and the milliseconds of processor time of an order, if known. If
+/// the lane is one of a rung, it has what the rung says of it.
 pub(crate) fn verdict(
     lane: usize,
     began: Instant,

@@ -1,6 +1,5 @@
-//! The rungs of the ladder as races of the board: the lock of the left lane breaks and its repair in
-//! the right lane withstands, as the rung says of both. With `BOARD_SCENARIOS=all` all of them, else
-//! one.
+//! Rungs of the ladder as races of the board: the lock of the left lane breaks, and its repair in
+//! the right lane withstands. `BOARD_SCENARIOS=all` races all of them, else one.
 
 use std::time::Duration;
 
