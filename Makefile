@@ -158,7 +158,8 @@ test-times: install-all dev-binaries ## Run the tests and list the slowest thirt
 test: install-all dev-binaries ## Run the tests, on real servers
 test: unit failpoints interop-short clients-test jvm-test fuzz-api-short
 
-check: fmt-check lint docs deny check-image check-compose ## Check form, documentation and images
+check: fmt-check lint docs deny check-image check-compose check-monitoring
+check: ## Check form, documentation, images and alert rules
 
 # Seven minutes; `make test` runs some of them.
 smoke-test: install-servers dev-binaries ## Run every lock and every fault of single servers
@@ -340,7 +341,7 @@ check-image: ## Run what builds the images without an engine, with the images' f
 	deploy/try/check-image.sh
 	cargo build --workspace --bins --locked
 
-# promtool comes from its package, which is unpacked in target/tools/ and not installed.
+# Five seconds. promtool comes from its package, which is unpacked in target/tools/, not installed.
 check-monitoring: ## Check alert rules, their tests and the dashboard with promtool
 	deploy/check-monitoring.sh
 
