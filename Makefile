@@ -115,7 +115,7 @@ board-test: install-all dev-binaries ## Run every scenario of the race board in 
 
 # Three minutes. The first is a race on real servers; the other events are made up, for the page.
 board-figures: install-all dev-binaries ## Measure the page of the race board against its bars
-	cargo test --locked -p loadtest --test board the_local_lock -- --nocapture
+	BOARD_FIGURES=all cargo test --locked -p loadtest --test board the_local_lock -- --nocapture
 	BOARD_FIGURES=all cargo test --locked -p loadtest-board --lib figures:: \
 	  -- --nocapture --test-threads 1
 
