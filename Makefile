@@ -122,7 +122,7 @@ board-test: install-all dev-binaries ## Run every scenario of the race board in 
 
 # Three minutes. The first is a race on real servers; the other events are made up, for the page.
 board-figures: install-all dev-binaries ## Measure the page of the race board against its bars
-	cargo test --locked -p loadtest --test board the_local_lock -- --nocapture
+	BOARD_FIGURES=all cargo test --locked -p loadtest --test board the_local_lock -- --nocapture
 	BOARD_FIGURES=all cargo test --locked -p loadtest-board --lib figures:: \
 	  -- --nocapture --test-threads 1
 
@@ -165,7 +165,8 @@ test-times: install-all dev-binaries ## Run the tests and list the slowest thirt
 test: install-all dev-binaries ## Run the tests, on real servers
 test: unit failpoints interop-short clients-test jvm-test-short fuzz-api-short
 
-check: fmt-check lint docs deny check-image check-compose ## Check form, documentation and images
+check: fmt-check lint docs deny check-image check-compose check-monitoring
+check: ## Check form, documentation, images and alert rules
 
 # Seven minutes; `make test` runs some of them.
 smoke-test: install-servers dev-binaries ## Run every lock and every fault of single servers
@@ -352,7 +353,7 @@ check-image: ## Run what builds the images without an engine, with the images' f
 	deploy/try/check-image.sh
 	cargo build --workspace --bins --locked
 
-# promtool comes from its package, which is unpacked in target/tools/ and not installed.
+# Five seconds. promtool comes from its package, which is unpacked in target/tools/, not installed.
 check-monitoring: ## Check alert rules, their tests and the dashboard with promtool
 	deploy/check-monitoring.sh
 

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Checks deploy/monitoring/ with promtool: the alert rules, their tests, and the expressions of the
-# dashboard. promtool is taken from PATH, else from the package `prometheus`, which is unpacked in
+# dashboard. promtool and jq are taken from PATH, else from their packages, which are unpacked in
 # target/tools/promtool/ and not installed.
 # Exit codes: 0 all is well, 1 something is not, 2 promtool or jq is missing.
 set -eu
@@ -12,16 +12,23 @@ die() {
     exit 2
 }
 
+# Unpacks packages; where the lists of the archive are missing or old, they are read anew.
 fetch() {
     mkdir -p "$tools"
-    (cd "$tools" && apt-get download -q prometheus && dpkg -x prometheus_*.deb . && rm -f ./*.deb) \
-        >"$tools.log" 2>&1
+    (
+        cd "$tools" &&
+            { apt-get -q download "$@" || { apt-get -q update && apt-get -q download "$@"; }; } &&
+            for package in ./*.deb; do dpkg -x "$package" . || exit; done &&
+            rm ./*.deb
+    ) >"$tools.log" 2>&1 || die "$1 is missing, and could not be fetched: $tools.log"
 }
 
 PATH=$PATH:$tools/usr/bin
-command -v promtool >/dev/null || fetch ||
-    die "promtool is missing, and its package could not be fetched: $tools.log"
-command -v jq >/dev/null || die "jq is missing; apt-get install jq brings it"
+command -v promtool >/dev/null || fetch prometheus
+command -v jq >/dev/null || fetch jq libjq1 libonig5
+for libraries in "$tools"/usr/lib/*-linux-gnu*; do
+    export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$libraries"
+done
 
 cd deploy/monitoring
 promtool check rules alerts.yml

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
-use distlock::{LockKind, LockOptions, Locks, OwnerTag};
+use distlock::{DeadlockDetector, LockKind, LockOptions, Locks, OwnerTag};
 use sqlx::MySqlPool;
 use tokio::net::TcpListener;
 use uuid::Uuid;
@@ -52,6 +52,7 @@ pub struct App {
     revocation: RevocationReader,
     servers: Servers,
     lock_servers: LockServersHealth,
+    deadlocks: DeadlockDetector,
 }
 
 impl App {
@@ -120,6 +121,7 @@ impl App {
             readiness,
             checks,
             revocation,
+            deadlocks: lock::deadlock_observer(&servers.redis)?,
             servers,
             lock_servers,
         })
@@ -143,6 +145,7 @@ impl App {
             tokio::spawn(checks.keep_running(readiness)),
             tokio::spawn(self.revocation.run()),
             tokio::spawn(self.housekeeping.clone().run()),
+            tokio::spawn(async move { match self.deadlocks.observe().await {} }),
         ];
         if let Some(queue) = self.sale.queue() {
             tokio::spawn(queue.clone().run());

@@ -65,8 +65,9 @@ pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
     /// Log filter, such as `info` or `seckill=debug`; the target `audit` has the changes by admins.
-    /// Set debug to see each request.
-    #[arg(long, global = true, env = "RUST_LOG", default_value = "warn,seckill=info,audit=info",
+    /// Set debug to see each request. `lock run` adds `distlock=info` to the default: the holder
+    /// that it waits for.
+    #[arg(long, global = true, env = "RUST_LOG", default_value = LOG_FILTER,
           value_parser = log_filter)]
     pub log: String,
     /// Log as JSON, one event a line, for a log collector.
@@ -74,11 +75,18 @@ pub struct Cli {
     pub log_json: bool,
 }
 
+/// The log filter that is used where none is given.
+const LOG_FILTER: &str = "warn,seckill=info,audit=info";
+
 impl Cli {
     /// Reads the command line and the environment.
     pub fn read() -> Result<Self, clap::Error> {
         let matches = with_negative_numbers(Self::command()).try_get_matches()?;
         let mut cli = Self::from_arg_matches(&matches)?;
+        let is_default = matches.value_source("log") == Some(ValueSource::DefaultValue);
+        if is_default && matches!(cli.command, Command::Lock(LockCommand::Run(_))) {
+            cli.log = format!("{LOG_FILTER},distlock=info");
+        }
         if let (Command::Serve(serve), Some((_, matches))) =
             (&mut cli.command, matches.subcommand())
         {

@@ -21,13 +21,14 @@ function setAmount(node, cents) {
 }
 
 export class Ticket {
-  /** @param onBuy called with the ticket when its live button is pressed */
-  constructor(voucher, onBuy) {
+  /** @param onPress called with the ticket when its live button is pressed */
+  constructor(voucher, onPress) {
     const { root, parts } = fromTemplate('ticket-template');
     this.root = root;
     this.parts = parts;
     this.buying = false;
     this.queued = false;
+    this.watched = false; // sold out, and the page says if a unit comes back
     this.place = null; // of the queued purchase, as the service says it
     this.waitUntilMs = 0;
     // The person's order: null if there is none, '' if it is known to exist, but not by its id.
@@ -41,7 +42,7 @@ export class Ticket {
     parts.buy.id = `buy-${voucher.id}`;
     parts.buy.setAttribute('aria-describedby', titleId);
     parts.order.setAttribute('aria-describedby', titleId);
-    parts.buy.addEventListener('click', () => { if (!isOff(parts.buy)) onBuy(this); });
+    parts.buy.addEventListener('click', () => { if (!isOff(parts.buy)) onPress(this); });
     this.update(voucher);
   }
 
@@ -132,7 +133,7 @@ export class Ticket {
     buy.classList.toggle('working', this.buying);
     if (this.buying) setText(buy, t(this.queued ? 'buy.queued' : 'buy.buying'));
     else if (this.state === 'soon') setText(buy, t('buy.soon'));
-    else if (this.state === 'sold_out') setText(buy, t('buy.sold_out'));
+    else if (this.state === 'sold_out') setText(buy, t(this.watched ? 'buy.sold_out' : 'buy.tell'));
     else if (this.state === 'ended') setText(buy, t('buy.ended'));
     else if (waitS > 0) setText(buy, t('buy.wait'));
     else if (this.loggedIn) {
@@ -140,7 +141,8 @@ export class Ticket {
     } else setText(buy, t('buy.log_in'));
     // The style sheet shows it; in the button's name a screen reader would read each second.
     buy.dataset.wait = waitS > 0 && this.state === 'open' && !this.buying ? `${waitS} s` : '';
-    setOff(buy, this.buying || this.state !== 'open' || waitS > 0);
+    const isLive = this.state === 'open' ? waitS <= 0 : this.state === 'sold_out' && !this.watched;
+    setOff(buy, this.buying || !isLive);
   }
 
   /** Shows the slip; `words` as words.js makes them, `foot` who answered. */

@@ -143,7 +143,7 @@ function show(vouchers) {
       const isGone = watches.get(voucher.id)?.available === false;
       known.update(isGone ? { ...voucher, stock: 0 } : voucher);
     } else {
-      const ticket = new Ticket(voucher, onBuy);
+      const ticket = new Ticket(voucher, onPress);
       own(ticket);
       tickets.set(voucher.id, ticket);
       changed = true;
@@ -174,6 +174,7 @@ function tick() {
   for (const ticket of tickets.values()) {
     ticket.loggedIn = session.session() !== null;
     ticket.buying = isRunning(ticket.voucher.id);
+    ticket.watched = watches.has(ticket.voucher.id);
     if (ticket.tick(nowMs)) onOpened(ticket);
     nextMs = Math.min(nextMs, ticket.nextChangeMs(nowMs));
   }
@@ -186,6 +187,13 @@ function onOpened(ticket) {
   clearTimeout(pollTimer);
   round += 1;
   pollTimer = setTimeout(poll, 300 + Math.random() * 1500);
+}
+
+function onPress(ticket) {
+  if (ticket.state === 'sold_out') {
+    void watch(ticket);
+    notify(ticket, 'waiting');
+  } else void onBuy(ticket);
 }
 
 async function onBuy(ticket) {
@@ -248,27 +256,28 @@ function settle(ticket, outcome) {
 
 // Waits for a unit of a voucher that was sold out, and shows when one comes back and is gone again.
 async function watch(ticket) {
-  const { id, title } = ticket.voucher;
+  const { id } = ticket.voucher;
   unwatch(id);
   const watched = { abort: new AbortController(), available: false };
   watches.set(id, watched);
-  const notify = (state) => {
-    const words = restockWords(state);
-    ticket.say(words, '');
-    announce(`${title}: ${words.title} ${words.text}`);
-    tick();
-  };
   const isOver = await watchRestock(id, {
     isActive: () => active,
     signal: watched.abort.signal,
     onChange(available) {
       watched.available = available;
       ticket.voucher.stock = available ? Math.max(ticket.voucher.stock, 1) : 0;
-      notify(available ? 'back' : 'gone');
+      notify(ticket, available ? 'back' : 'gone');
     },
   });
   if (watches.get(id) === watched) watches.delete(id);
-  if (isOver && !watched.available) notify('over');
+  if (isOver && !watched.available) notify(ticket, 'over');
+}
+
+function notify(ticket, state) {
+  const words = restockWords(state);
+  ticket.say(words, '');
+  announce(`${ticket.voucher.title}: ${words.title} ${words.text}`);
+  tick();
 }
 
 function unwatch(id) {

@@ -107,7 +107,10 @@ export function queuedWords({ users_ahead: ahead, expected_wait_s: waitS }) {
   return say('calm', 'buying.queued_title', text);
 }
 
-/** @param state 'back': a unit can be bought again; 'gone': it was sold; 'over': none came back */
+/**
+ * @param state 'waiting': it is watched; 'back': a unit can be bought again; 'gone': it was sold;
+ *   'over': none came back
+ */
 export function restockWords(state) {
   const tone = state === 'back' ? 'good' : 'calm';
   return say(tone, `restock.${state}_title`, t(`restock.${state}`));

@@ -4,7 +4,7 @@
 //! publishes both every [`PUBLISH_INTERVAL`], one exchange for all such tasks of the process. Each
 //! exchange reads what the other processes publish. A cycle that is [certain](confirmation) is a
 //! deadlock: it is logged and counted in `distlock_deadlocks_total`. Tasks that hold no lock while
-//! they wait publish nothing.
+//! they wait publish nothing. [`DeadlockDetector::observe`] reads what others publish.
 
 mod confirmation;
 mod held_by_tasks;
@@ -12,6 +12,7 @@ mod record;
 mod wait_graph;
 
 use std::convert::Infallible;
+use std::mem;
 use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
@@ -35,6 +36,10 @@ use crate::{LockError, LockName, OwnerTag, Request};
 const PUBLISH_INTERVAL: Duration = Duration::from_millis(150);
 /// How long [`DeadlockDetector::find`] looks.
 const FIND_TIMEOUT: Duration = Duration::from_secs(1);
+/// How often [`DeadlockDetector::observe`] looks.
+const OBSERVE_INTERVAL: Duration = Duration::from_millis(250);
+/// How often it looks where it lacks the right: each refusal is in the server's log.
+const DENIED_INTERVAL: Duration = Duration::from_mins(1);
 
 /// What a process publishes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -139,6 +144,33 @@ impl DeadlockDetector {
         }
     }
 
+    /// Looks for deadlocks of all processes until it is dropped, and publishes nothing. Each is
+    /// logged and counted once. An exchange that does not answer is asked again; one that denies
+    /// access is asked once a minute.
+    pub async fn observe(&self) -> Infallible {
+        let mut is_denied = false;
+        loop {
+            let pause = match self.0.exchange.exchange(None).await {
+                Ok(records) => {
+                    self.0.report(&mut *self.0.readings.lock().await, &records);
+                    is_denied = false;
+                    OBSERVE_INTERVAL
+                }
+                Err(error @ LockError::AccessDenied(_)) => {
+                    if !mem::replace(&mut is_denied, true) {
+                        tracing::warn!(%error, "cannot look for deadlocks of other processes");
+                    }
+                    DENIED_INTERVAL
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "cannot look for deadlocks; the next look is soon");
+                    OBSERVE_INTERVAL
+                }
+            };
+            sleep(pause).await;
+        }
+    }
+
     /// Runs an acquisition of the current task, and publishes its wait until it ends.
     pub(crate) async fn watch<T>(
         &self,
@@ -203,7 +235,12 @@ impl DetectorState {
         };
         readings.sequence += 1;
         records.push(record);
-        for deadlock in readings.confirmation.read(&processes(&records)).new {
+        self.report(readings, &records);
+    }
+
+    /// Logs and counts the deadlocks that these records confirm.
+    fn report(&self, readings: &mut Readings, records: &[WaitRecord]) {
+        for deadlock in readings.confirmation.read(&processes(records)).new {
             self.found.increment(1);
             tracing::warn!("deadlock: {deadlock}");
         }

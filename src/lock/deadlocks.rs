@@ -1,9 +1,9 @@
 //! Deadlocks among `seckill lock run` processes: each publishes what it waits for in the Redis of
-//! --redis-url, and `seckill lock ls --deadlocks` reads it.
+//! --redis-url. `seckill lock ls --deadlocks` and each replica read it.
 
 use std::sync::Arc;
 
-use distlock::{Deadlock, DeadlockDetector, OwnerTag, RedisWaitExchange};
+use distlock::{Deadlock, DeadlockDetector, LockError, OwnerTag, RedisWaitExchange};
 use serde_json::{Value, json};
 
 use super::failure::{BAD_USAGE, Failure};
@@ -11,7 +11,7 @@ use super::held_list::print_out;
 use super::list::{table, text};
 use super::{authority, server};
 use crate::config::{Address, LockAddresses, LockLs};
-use crate::store::{self, RedisAddress};
+use crate::store::{self, RedisAddress, RedisConnection};
 
 /// The exit code if there is a deadlock.
 const FOUND: u8 = 1;
@@ -33,8 +33,20 @@ pub(super) fn detector(
     let address = RedisAddress { url: url.expose(), ca: ca.as_deref() };
     let connection = store::redis_later(address, how.answer_timeout())
         .map_err(|error| bad(&format!("{}: {error}", url.given_as())))?;
-    let exchange = Arc::new(RedisWaitExchange::new(&server(&connection)));
-    DeadlockDetector::new(exchange, tag, inherited).map(Some).map_err(|error| bad(&error))
+    detector_in(&connection, tag, inherited).map(Some).map_err(|error| bad(&error))
+}
+
+fn detector_in(
+    redis: &RedisConnection,
+    tag: &OwnerTag,
+    inherited: &str,
+) -> Result<DeadlockDetector, LockError> {
+    DeadlockDetector::new(Arc::new(RedisWaitExchange::new(&server(redis))), tag, inherited)
+}
+
+/// A detector for a replica. A purchase takes one lock, so it observes the jobs of others.
+pub fn deadlock_observer(redis: &RedisConnection) -> Result<DeadlockDetector, LockError> {
+    detector_in(redis, &OwnerTag::of_this_process("seckill"), "")
 }
 
 /// Prints the deadlocks there are. Returns 1 if there is one.

@@ -31,6 +31,7 @@ use crate::config::{Address, LockServers, RedisArgs};
 use crate::sale::InjectedBug;
 use crate::store::{self, DatabaseOptions, RedisAddress, RedisConnection, StoreError};
 
+pub use deadlocks::deadlock_observer;
 pub use free::free;
 pub use held_list::list_held;
 pub use list::list;

@@ -293,12 +293,16 @@ mod tests {
         commands: "TYPE K; STRLEN K; HLEN K; HKEYS K; HSTRLEN K f; LRANGE K 0 0",
     };
 
+    /// Looks for deadlocks of jobs, which no start demands: without them a replica counts none.
+    const DEADLOCKS: RequiredRights =
+        RequiredRights { keys: "distlock_waits", channels: "", commands: "HGETALL K; HDEL K f" };
+
     const ALL: [&[RequiredRights]; 6] = [
         &[SERVER, EVICTION, REPLICATION, ORDER_IDS, LOGIN, LIMITS, REDISSON],
         &REDISSON_LATCHES,
         &[SET_LOCKS, SETNX_LOCKS, FAIR, READ_WRITE],
         &[QUEUE, REQUESTS, STREAMS],
-        &[HOLDERS],
+        &[HOLDERS, DEADLOCKS],
         &DIANPING,
     ];
 

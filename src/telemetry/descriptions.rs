@@ -29,7 +29,7 @@ const COUNTERS: [(&str, &str); 26] = [
     ("distlock_errors_total", "Requests that the lock's server failed or did not answer, by kind"),
     ("distlock_stuck_total", "Waits that ended at a key that no holder frees, by kind and reason"),
     ("distlock_losses_total", "Locks lost before their release, by kind"),
-    ("distlock_deadlocks_total", "Deadlocks that this process was a part of"),
+    ("distlock_deadlocks_total", "Deadlocks seen among tasks that wait for locks"),
     (
         "distlock_cleanups_dropped_total",
         "Releases and abandoned attempts dropped by a full backlog",

@@ -1,16 +1,22 @@
 //! Tasks that wait for each other's locks are found, also in several processes. A process is here
 //! what has a connection and a detector of its own.
 
-use std::sync::Arc;
+use std::env;
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use distlock::{
     Backends, Deadlock, DeadlockDetector, Guard, Lease, LockKind, LockName, LockOptions, Locks,
     OwnerTag, RedisServer, RedisWaitExchange, locker,
 };
-use tokio::sync::Barrier;
+use tokio::runtime::Builder;
+use tokio::sync::{Barrier, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
+use tracing::field::Field;
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber, subscriber};
 
 use crate::support::redisson::OwnServer;
 use crate::support::{LONG, connect, fresh_name, granted};
@@ -264,5 +270,98 @@ async fn tasks_that_take_locks_in_one_order_are_never_reported() {
     let observer = Process::start(&own, "observer").await;
     for _ in 0..4 {
         assert_eq!(observer.detector.find().await.expect("an answer"), []);
+    }
+}
+
+/// When deadlocks were logged by one thread.
+#[derive(Default)]
+struct DeadlockLog(Mutex<Vec<Instant>>);
+
+impl DeadlockLog {
+    fn times(&self) -> Vec<Instant> {
+        self.0.lock().expect("no panic").clone()
+    }
+}
+
+impl Subscriber for DeadlockLog {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        event.record(&mut |_: &Field, value: &dyn Debug| {
+            if format!("{value:?}").starts_with("deadlock: ") {
+                self.0.lock().expect("no panic").push(Instant::now());
+            }
+        });
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
+
+/// Closes a cycle of two processes. Returns the times until the first of them has logged it, and
+/// until the last has: these two, and a process that observes.
+async fn time_until_logged(own: &OwnServer, log: &DeadlockLog) -> (Duration, Duration) {
+    let (a, b) = (Process::start(own, "a").await, Process::start(own, "b").await);
+    let observer = Process::start(own, "observer").await.detector;
+    let (x, y) = (name("x"), name("y"));
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move { match observer.observe().await {} });
+    let go = Arc::new(Barrier::new(2));
+    let lock = |name: &LockName| (a.locks(LockKind::Redisson), name.clone());
+    take_both(&mut tasks, (lock(&x), lock(&y)), &go);
+    let locks = b.locks(LockKind::Redisson);
+    let (sender, closes) = oneshot::channel();
+    let logged_before = log.times().len();
+    tasks.spawn(async move {
+        let _held = take(&locks, &y).await;
+        all_at(&go).await;
+        // The other one may publish at any moment of its interval.
+        sleep(Duration::from_millis(fastrand::u64(0..300))).await;
+        sender.send(Instant::now()).expect("a receiver");
+        drop(take(&locks, &x).await);
+    });
+    let closed = closes.await.expect("the second wait");
+    loop {
+        let times = log.times();
+        if let [first, _, last] = times[logged_before..] {
+            tasks.shutdown().await;
+            return (first - closed, last - closed);
+        }
+        assert!(closed.elapsed() < PATIENCE, "no deadlock is logged");
+        sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// `DEADLOCK_ROUNDS=100` takes as many rounds, and each has to take a second at most.
+#[test]
+fn a_cycle_is_logged_by_its_processes_and_by_an_observer() {
+    let own = OwnServer::start();
+    let rounds = env::var("DEADLOCK_ROUNDS").map(|rounds| rounds.parse().expect("a number"));
+    let log = Arc::new(DeadlockLog::default());
+    let measure = async {
+        let mut times = Vec::new();
+        for _ in 0..*rounds.as_ref().unwrap_or(&2) {
+            times.push(time_until_logged(&own, &log).await);
+        }
+        times
+    };
+    // All tasks of this runtime log on this thread.
+    let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let times = subscriber::with_default(Arc::clone(&log), || runtime.block_on(measure));
+    let (mut first, mut last): (Vec<_>, Vec<_>) = times.into_iter().unzip();
+    first.sort_unstable();
+    last.sort_unstable();
+    for (what, times) in [("first", &first), ("last", &last)] {
+        let (median, most) = (times[times.len() / 2], times[times.len() - 1]);
+        println!("from the closed cycle to the {what} line: median {median:?}, most {most:?}");
+        assert!(rounds.is_err() || most <= Duration::from_secs(1), "{what}: {most:?}");
     }
 }

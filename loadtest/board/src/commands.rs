@@ -211,8 +211,11 @@ impl<'a> Sampler<'a> {
                 (text, source)
             }
         };
-        // PINGs are questions of the health check, and tell nothing of a purchase.
-        if self.count >= MAX_PER_S || name.eq_ignore_ascii_case("PING") {
+        // Questions of the health check and looks for deadlocks tell nothing of a purchase.
+        let script = self.script.map(|(script, _)| script_name(script));
+        let is_look = script == Some("exchange_waits.lua")
+            && (is_call || command.origin == CommandOrigin::RedisScript);
+        if self.count >= MAX_PER_S || is_look || name.eq_ignore_ascii_case("PING") {
             return None;
         }
         self.count += 1;

@@ -55,6 +55,20 @@ fn a_script_is_named_and_each_command_in_it_has_its_line() {
 }
 
 #[test]
+fn looks_for_deadlocks_are_not_shown() {
+    let index = SourceIndex::new("redisson");
+    let mut sampler = Sampler::new(&index, Instant::now());
+    let (_, code) = SCRIPTS.iter().find(|(path, _)| path.ends_with("exchange_waits.lua")).unwrap();
+    let call = ["EVALSHA", &digest(code), "1", "distlock_waits"];
+    let in_script = |words| command(CommandOrigin::RedisScript, words);
+    for look in [command(CommandOrigin::RedisClient, &call), in_script(&["TIME"])] {
+        assert!(sampler.shown(&look).is_none(), "{look:?}");
+    }
+    let other = command(CommandOrigin::RedisClient, &["SET", "lock:voucher:1", "a"]);
+    assert!(sampler.shown(&other).is_some());
+}
+
+#[test]
 fn a_statement_and_a_plain_command_have_their_lines() {
     let index = SourceIndex::new("set-nx");
     let mut sampler = Sampler::new(&index, Instant::now());

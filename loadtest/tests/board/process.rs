@@ -91,6 +91,11 @@ pub(super) fn runs_all_scenarios() -> bool {
     std::env::var("BOARD_SCENARIOS").is_ok_and(|form| form == "all")
 }
 
+/// Whether figures are measured against their bars, by a test that runs alone.
+pub(super) fn measures_figures() -> bool {
+    std::env::var("BOARD_FIGURES").is_ok_and(|form| form == "all")
+}
+
 /// Command lines of processes that name the folder.
 fn processes_in(folder: &Path) -> Vec<String> {
     let name = folder.display().to_string();

@@ -1,13 +1,17 @@
 //! `seckill lock ls --deadlocks`: runs of commands that wait for each other's locks.
 
 use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
+use testbed::{Replica, ReplicaSpec};
 
 use super::lock_run::{Bench, RunningCommand, until};
 use super::run;
 use crate::fleet::SECKILL;
+use crate::support::{SECRET, servers};
 
 /// A lock of the bench: its kind, and how its name ends.
 type BenchLock = (&'static str, &'static str);
@@ -70,6 +74,39 @@ fn two_runs_that_take_two_locks_in_opposite_order_are_listed_and_logged() {
     assert!(second.stderr.contains("deadlock: true on "), "{second:?}");
     let none = run(&["lock", "ls", "--deadlocks"], &bench.env());
     assert_eq!(none.fine().trim(), "no deadlock");
+}
+
+/// The deadlocks that a replica has counted.
+fn counted(replica: &Replica) -> u32 {
+    let mut stream = TcpStream::connect(replica.addr()).expect("a connection");
+    let request = b"GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+    stream.write_all(request).expect("sent");
+    let mut page = String::new();
+    stream.read_to_string(&mut page).expect("an answer");
+    let count = page.lines().find_map(|line| line.strip_prefix("distlock_deadlocks_total "));
+    count.and_then(|count| count.parse().ok()).unwrap_or_else(|| panic!("no counter in {page}"))
+}
+
+#[test]
+fn a_deadlock_of_two_runs_is_counted_once_in_the_metrics_of_a_replica_that_takes_no_part() {
+    let mut bench = Bench::new();
+    let spec = ReplicaSpec::new("observer", SECKILL)
+        .args(["serve", "--bind", "127.0.0.1:0", "--drain-delay-ms", "0"])
+        .env("DATABASE_URL", &bench.place.database_url)
+        .env("REDIS_URL", bench.place.service_redis_url())
+        .env("JWT_SECRET", SECRET);
+    let replica = servers().bed.replica(spec).expect("a replica");
+    let base = bench.name.clone();
+    let (x, y) = (("redisson", "x"), ("fair", "y"));
+    let _first = start(&mut bench, &base, (x, y));
+    let _second = start(&mut bench, &base, (y, x));
+    assert_eq!(counted(&replica), 0, "a hold without a wait");
+
+    fs::write(bench.path("go"), "").expect("written");
+    until("the deadlock is counted", || counted(&replica) > 0);
+    let output = run(&["lock", "ls", "--deadlocks"], &bench.env());
+    assert_eq!(output.code, Some(1), "it lasts: {output:?}");
+    assert_eq!(counted(&replica), 1);
 }
 
 /// The detector only reports.

@@ -208,7 +208,7 @@ fn a_waiter_names_the_holder_each_second_and_in_its_time_out() {
     let bench = Bench::new();
     let holder = bench.start(&[], HOLD);
     bench.until_there("held");
-    let refused = bench.run(&["--wait", "2500ms", "--log", "info"], "true");
+    let refused = bench.run(&["--wait", "2500ms"], "true");
     assert_eq!(refused.code, Some(75), "{refused:?}");
     let lines: Vec<&str> =
         refused.stderr.lines().filter(|line| line.contains("waits for a held lock")).collect();
@@ -219,4 +219,8 @@ fn a_waiter_names_the_holder_each_second_and_in_its_time_out() {
     }
     let last = refused.stderr.lines().last().expect("a sentence");
     assert!(last.contains("last seen: ") && last.contains(&process), "{last}");
+    // A filter of one's own has no addition.
+    let silent = bench.run(&["--wait", "1500ms", "--log", "warn,seckill=info"], "true");
+    assert_eq!(silent.code, Some(75), "{silent:?}");
+    assert_eq!(silent.stderr.lines().count(), 1, "{silent:?}");
 }
