@@ -232,7 +232,7 @@ pub const ROWS: [Row; 45] = [
     row("jvm-zgc", "the same with ZGC", ("jvm zgc:64", SINGLE_CELL), None),
     of(Figure::P99, row("jvm-p99", "p99: a replica in Java", ("jvm:64", SINGLE_CELL), None)),
     of(
-        Figure::ServerTime,
+        Figure::ReplicaTime,
         row("jvm-cpu", "processor time: a replica in Java", ("jvm:64", SINGLE_CELL), None),
     ),
     of(
