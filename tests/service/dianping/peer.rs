@@ -1,5 +1,5 @@
-//! A replica as hm-dianping's own is: the same tables, the same counter of ids, and Redisson's lock in
-//! its own words. It serves purchases, and the page by which the proxy looks whether it is there.
+//! A replica as hm-dianping's own is: the same tables, the same counter of ids, and Redisson's lock
+//! in its own words. It serves purchases, and the page by which the proxy looks for it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

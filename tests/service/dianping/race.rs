@@ -28,7 +28,7 @@ const STOCK: u32 = 50;
 /// Requests at a time: those of ten users, and few enough for a busy machine.
 const AT_ONCE: usize = 60;
 
-/// That proxy in front of these replicas, and its address.
+/// The proxy that ships for both kinds, in front of these replicas, and its address.
 fn proxy(ours: [SocketAddr; 2], theirs: SocketAddr) -> (Program, String) {
     let folder = tempfile::tempdir_in(servers().bed.dir()).expect("a folder").keep();
     let file = folder.join("haproxy.cfg");
