@@ -11,7 +11,7 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncCommands, Script};
-use serde_json::{Value, json};
+use serde_json::json;
 use sqlx::{MySqlPool, Row};
 use time::OffsetDateTime;
 use tokio::net::TcpListener;
