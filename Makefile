@@ -254,8 +254,11 @@ bench-traces: ## Measure what traces cost a replica in processor time
 	target/release/loadtest bench --json $(report)/bench-traces.json \
 	  --rows traces,traces-0,traces-grouped,traces-grouped-0 $(ARGS)
 
+# Only rows of the replica in Java need it.
+jvm-rows := $(if $(filter --rows% --list,$(ARGS)),$(findstring jvm,$(ARGS)),jvm)
+
 # About two hours; ARGS="--rows grouped-64,single-64" takes less, and --list names all rows.
-bench: jvm ## Measure the service beside the database's bare transaction, against its bars
+bench: $(jvm-rows) ## Measure the service beside the database's bare transaction, against its bars
 	@deploy/install-servers.sh --for-bench
 	$(build-release)
 	cargo build -p seckill --example constant --release --locked

@@ -5,7 +5,7 @@
 #
 #   test.sh [LANGUAGE...]    python, go, node: all three if none is named
 #
-# Exit code 0 only if all tests passed.
+# Exit codes: 0 all tests passed, 1 one failed, 2 a client is not prepared.
 set -eu -o pipefail
 
 clients=$(cd "$(dirname "$0")" && pwd)
@@ -14,6 +14,21 @@ limit_s=300
 built=$(dirname "$clients")/target/clients
 venv=$built/python/bin
 export PATH=$built/bin:$PATH
+
+die() {
+    echo "clients: $*" >&2
+    exit 2
+}
+
+# Whether `prepare.sh` has been there; what it leaves behind last.
+is_prepared() {
+    case $1 in
+        python) [ -e "$built/python/installed.txt" ] ;;
+        go) [ -e "$built/go/contender" ] ;;
+        node) [ -e "$clients/node/dist" ] ;;
+        *) die "there is no client for $1; there are python, go and node" ;;
+    esac
+}
 
 test_python() {
     cd "$clients/python"
@@ -31,10 +46,13 @@ test_node() {
     timeout "$limit_s" node --test dist/test/*.test.js
 }
 
+languages=${*:-python go node}
+for language in $languages; do
+    is_prepared "$language" || die "not prepared: $language; run clients/prepare.sh first"
+done
 said=$(mktemp -d)
 trap 'rm -rf "$said"' EXIT
 code=0
-languages=${*:-python go node}
 for language in $languages; do
     ("test_$language") >"$said/$language" 2>&1 &
     echo $! >"$said/$language.pid"

@@ -7,7 +7,7 @@
 # With --for-tests it also installs sysbench, Chromium with its driver, Galera for MariaDB,
 # etcdctl, Python's venv for the generator of requests, and the file of MariaDB's engine Spider.
 # With --for-interop it also installs a Java compiler and Maven, and Python's venv for the clients
-# of other languages, whose Go and Node come by clients/prepare.sh.
+# of other languages, whose Go and Node come by clients/prepare.sh. Java 17 is the oldest for these.
 # With --check, before the others, it says what is missing, fails if that cannot be installed, and
 # installs nothing.
 # NO_INSTALL=1 refuses to install.
@@ -77,6 +77,14 @@ have_jar() {
     [ -f "/usr/local/share/java/$1.jar" ] || [ -f "/usr/share/java/$1.jar" ]
 }
 
+# `java` or `javac` from 17 on. `-version` says `openjdk version "17.0.15"`, and `javac 17.0.15`.
+need_java() {
+    version=$("$1" -version 2>&1 |
+        sed -nE 's/^(javac|[a-z]+ version) "?([0-9][^" ]*).*/\2/p' | head -n 1)
+    [ "${version%%[!0-9]*}" -ge 17 ] 2>/dev/null ||
+        need "$2 (17 or later${version:+; $(command -v "$1") is $version})" "$3"
+}
+
 # Sets `missing` (to print), `packages` (for apt) and `spider` (the package with its file); all are
 # empty when every server is here.
 look() {
@@ -108,7 +116,8 @@ look() {
     [ "$also" != --for-tests ] || have_venv || need "Python's venv" "python3-venv"
     case $also in
         --for-interop)
-            have javac || need "a Java compiler" "default-jdk-headless"
+            ! have java || need_java java "Java" "default-jre-headless"
+            need_java javac "a Java compiler" "default-jdk-headless"
             have mvn || need "Maven" "maven"
             have_venv || need "Python's venv" "python3-venv"
             ;;

@@ -175,7 +175,7 @@ struct CompareArgs {
 struct FleetArgs {
     /// What the replicas are: this program's own service, the textbook service in Java (`jvm/`),
     /// or both in turn behind one proxy
-    #[arg(long, value_name = "PROGRAM", default_value = "rust")]
+    #[arg(long, value_name = "PROGRAM", default_value = "rust", overrides_with = "replicas_of")]
     replicas_of: ReplicasOf,
     /// What the lock `local` is in JVM replicas
     #[arg(long, value_name = "LOCK", default_value = "synchronized")]

@@ -188,6 +188,21 @@ fn a_comparison_or_load_beyond_its_bounds_is_one_sentence() {
 }
 
 #[test]
+fn the_last_of_two_fleets_counts_as_make_compare_jvm_gives_them() {
+    let program = env!("CARGO_BIN_EXE_loadtest");
+    for (fleets, refusal) in [
+        (["mixed", "jvm"], "JVM ones have --inject-jvm-bug"),
+        (["jvm", "mixed"], "an even number of --replicas"),
+    ] {
+        let mut arguments = vec!["compare", "--seckill", program, "--replicas", "3"];
+        arguments.extend(["--inject-bug", "lying-audit"]);
+        arguments.extend(fleets.iter().flat_map(|fleet| ["--replicas-of", fleet]));
+        let sentence = one_sentence(&arguments);
+        assert!(sentence.contains(refusal), "{fleets:?}: {sentence}");
+    }
+}
+
+#[test]
 fn conflicting_flags_of_a_load_are_one_sentence_that_names_them() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let tokens = token_file(folder.path(), GOOD_LINE);

@@ -49,6 +49,8 @@ pub enum InjectedBug {
     NoStockCondition,
     /// The stock update has its condition, and whether it found a unit is ignored.
     IgnoredDecrement,
+    /// The unit is taken before the duplicate is found, which does not give it back.
+    DecrementBeforeDuplicateCheck,
     /// A purchase that does not get its lock is answered as if it had bought.
     LockRefusalAcknowledged,
     /// An order's id is answered as JavaScript reads it: rounded to 53 bits.
@@ -97,6 +99,7 @@ impl InjectedBug {
             | Self::ReleaseBeforeCommit
             | Self::NoStockCondition
             | Self::IgnoredDecrement
+            | Self::DecrementBeforeDuplicateCheck
             | Self::LockRefusalAcknowledged
             | Self::RoundedOrderIds
             | Self::AbortWithClient

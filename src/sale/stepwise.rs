@@ -70,7 +70,13 @@ impl CriticalSection {
         };
         if let Err(error) = written {
             reach(failpoint::BEFORE_ROLLBACK);
-            tx.rollback().await;
+            if self.hooks.has_bug(InjectedBug::DecrementBeforeDuplicateCheck)
+                && matches!(error, AttemptError::Failed(StoreError::Duplicate(_)))
+            {
+                drop(tx.commit().await);
+            } else {
+                tx.rollback().await;
+            }
             reach(failpoint::ROLLED_BACK);
             if self.config.lock_order == LockOrder::Inside || self.lock_is_transaction {
                 release(guard.take(), attempt).await;
@@ -156,6 +162,12 @@ impl CriticalSection {
         lost_signal: Option<&LostSignal>,
     ) -> Result<(), AttemptError> {
         ensure_held(lost_signal)?;
+        if self.hooks.has_bug(InjectedBug::DecrementBeforeDuplicateCheck) {
+            if !self.orders.take_unit(tx, new_order.voucher).await? {
+                return Err(StoreError::InsufficientStock.into());
+            }
+            return Ok(self.orders.insert(tx, new_order).await?);
+        }
         self.orders.insert(tx, new_order).await?;
         self.hooks.on_order_inserted().await;
         ensure_held(lost_signal)?;

@@ -82,7 +82,7 @@ const LOCKED: (CellAxes, Scenario) = (at(L::Redisson, PER_VOUCHER, Guards::Off),
 const QUEUED: (CellAxes, Scenario) = (at(L::None, PER_USER, Guards::On), ShortWork);
 
 /// The bugs, in the order of the table.
-pub const BUG_CASES: [BugCase; 30] = [
+pub const BUG_CASES: [BugCase; 31] = [
     row(
         S(InjectedBug::SetnxWithoutExpire),
         "the lock of a holder that dies stays for ever",
@@ -192,6 +192,13 @@ pub const BUG_CASES: [BugCase; 30] = [
         GUARDED,
         None,
         &[Rule::OrdersWithinStock, Rule::StockAddsUp],
+    ),
+    row(
+        S(InjectedBug::DecrementBeforeDuplicateCheck),
+        "each refusal of a second order costs a unit",
+        GUARDED,
+        None,
+        &[Rule::StockAddsUp],
     ),
     row(
         S(InjectedBug::LockRefusalAcknowledged),

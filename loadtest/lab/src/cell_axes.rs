@@ -148,6 +148,8 @@ pub enum InjectedBug {
     NoStockCondition,
     /// An order is written though no unit was taken for it.
     IgnoredDecrement,
+    /// The unit of a refused second order is not given back.
+    DecrementBeforeDuplicateCheck,
     /// A purchase that does not get its lock is answered as if it had bought.
     LockRefusalAcknowledged,
     /// An order's id is answered rounded to 53 bits.
@@ -213,6 +215,7 @@ impl InjectedBug {
             Self::ReleaseBeforeCommit => "release-before-commit",
             Self::NoStockCondition => "no-stock-condition",
             Self::IgnoredDecrement => "ignored-decrement",
+            Self::DecrementBeforeDuplicateCheck => "decrement-before-duplicate-check",
             Self::LockRefusalAcknowledged => "lock-refusal-acknowledged",
             Self::RoundedOrderIds => "rounded-order-ids",
             Self::LyingAudit => "lying-audit",

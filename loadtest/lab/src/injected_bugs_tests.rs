@@ -2,6 +2,7 @@ use clap::ValueEnum as _;
 
 use super::*;
 use crate::fixtures::{figures, verdict_of};
+use crate::fleet::JvmBug;
 
 #[test]
 fn every_bug_that_replicas_can_have_has_one_row_and_so_has_the_forgetful_database() {
@@ -15,6 +16,7 @@ fn every_bug_that_replicas_can_have_has_one_row_and_so_has_the_forgetful_databas
 
 #[test]
 fn each_command_of_the_bug_museum_is_of_one_bug_or_one_rung() {
+    const OF_JVM: &str = "loadtest compare --replicas-of jvm --inject-jvm-bug ";
     let page = include_str!("../../../docs/museum.md");
     let command =
         |row: &str| row.split(" | ").nth(2).expect("a command").trim_matches('`').to_owned();
@@ -27,7 +29,11 @@ fn each_command_of_the_bug_museum_is_of_one_bug_or_one_rung() {
         let is_rung = command
             .strip_prefix("loadtest learn ")
             .is_some_and(|slug| crate::ladder::RUNGS.iter().any(|rung| rung.slug == slug));
-        assert!(is_bug || is_rung, "{command}");
+        let is_of_jvm = command
+            .strip_prefix(OF_JVM)
+            .and_then(|flags| flags.split(' ').next())
+            .is_some_and(|name| JvmBug::from_str(name, false).is_ok());
+        assert!(is_bug || is_rung || is_of_jvm, "{command}");
     }
     let rows = commands.len();
     commands.sort_unstable();

@@ -243,7 +243,7 @@ pub const ROWS: [Row; 46] = [
     ),
     of(Figure::P99, row("jvm-p99", "p99: a replica in Java", ("jvm:64", SINGLE_CELL), None)),
     of(
-        Figure::ServerTime,
+        Figure::ReplicaTime,
         row("jvm-cpu", "processor time: a replica in Java", ("jvm:64", SINGLE_CELL), None),
     ),
     of(

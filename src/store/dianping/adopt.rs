@@ -89,7 +89,7 @@ pub async fn adopt(
 /// Takes back what [`adopt`] did.
 pub async fn undo(url: &str, say: &mut (dyn FnMut(String) + Send)) -> Result<(), AdoptError> {
     in_turn(url, async |database| {
-        if unique_key(database).await?.as_deref() == Some(KEY) {
+        if has_own_key(database).await? {
             run(database, format!("ALTER TABLE tb_voucher_order DROP INDEX {KEY}")).await?;
             say(format!("removed the unique key {KEY}"));
         }
@@ -186,6 +186,13 @@ pub(super) async fn unique_key(
          AND SUM(column_name IN ('user_id', 'voucher_id')) = 2 ORDER BY index_name LIMIT 1";
     let row = sqlx::query(sql).fetch_optional(database).await?;
     row.map(|row| row.try_get(0)).transpose()
+}
+
+/// Whether the key that is added is there, beside others on the same columns or not.
+async fn has_own_key(database: &mut MySqlConnection) -> Result<bool, sqlx::Error> {
+    let sql = "SELECT 1 FROM information_schema.statistics WHERE table_schema = DATABASE() \
+         AND table_name = 'tb_voucher_order' AND index_name = ? LIMIT 1";
+    Ok(sqlx::query(sql).bind(KEY).fetch_optional(database).await?.is_some())
 }
 
 /// Lists second orders, and refuses if there are any.

@@ -2,6 +2,7 @@
 //!
 //! A row is in `tb_voucher_order` or in the table of those set aside, and moves in one transaction.
 
+use sqlx::mysql::MySqlRow;
 use sqlx::{Connection, MySql, MySqlConnection, QueryBuilder, Row};
 
 use super::adopt::{has_table, run};
@@ -23,7 +24,7 @@ pub(super) async fn duplicates(
     let count = format!("SELECT COUNT(*) FROM ({pairs}) AS pairs");
     let count = run(database, count).await?.first().map_or(Ok(0), |row| row.try_get(0))?;
     let shown = format!("{pairs} ORDER BY MIN(id) LIMIT {DUPLICATES_SHOWN}");
-    let line = |row: &sqlx::mysql::MySqlRow| {
+    let line = |row: &MySqlRow| {
         let text = |at| row.try_get::<String, _>(at);
         Ok(format!("user {} has several orders of voucher {}: {}", text(0)?, text(1)?, text(2)?))
     };
@@ -33,26 +34,51 @@ pub(super) async fn duplicates(
 
 /// Moves second orders away. One that was paid stays (2), also if it was used since (3) or is
 /// refunded (5, 6); else the oldest that is not cancelled (4). Returns how many moved.
+///
+/// Which one stays is decided by rows that are locked until the others have moved, so a payment
+/// that commits meanwhile counts.
 pub(super) async fn set_aside_duplicates(
     database: &mut MySqlConnection,
 ) -> Result<usize, sqlx::Error> {
-    let surplus = format!(
-        "SELECT id FROM (SELECT id, ROW_NUMBER() OVER (PARTITION BY user_id, voucher_id \
-         ORDER BY status IN (2, 3, 5, 6) DESC, status = 4, id) AS place \
-         FROM tb_voucher_order) AS places WHERE place > 1 ORDER BY id LIMIT {BATCH}"
+    let candidates = format!(
+        "SELECT id FROM (SELECT id, user_id, voucher_id, \
+         COUNT(*) OVER (PARTITION BY user_id, voucher_id) AS orders FROM tb_voucher_order) \
+         AS counted WHERE orders > 1 ORDER BY user_id, voucher_id, id LIMIT {BATCH}"
     );
     let mut moved = 0;
     loop {
-        let rows = run(database, surplus.clone()).await?;
-        let ids: Vec<i64> = rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
-        if ids.is_empty() {
+        let candidates = ids_of(&run(database, candidates.clone()).await?)?;
+        if candidates.is_empty() {
             return Ok(moved);
         }
         run(database, format!("CREATE TABLE IF NOT EXISTS {SET_ASIDE} LIKE tb_voucher_order"))
             .await?;
-        move_rows(database, &ids, ["tb_voucher_order", SET_ASIDE]).await?;
-        moved += ids.len();
+        let mut tx = database.begin().await?;
+        let surplus = lock_surplus(&mut tx, &candidates).await?;
+        move_rows(&mut tx, &surplus, ["tb_voucher_order", SET_ASIDE]).await?;
+        tx.commit().await?;
+        moved += surplus.len();
     }
+}
+
+/// Locks these orders, and gives those that do not stay.
+async fn lock_surplus(tx: &mut MySqlConnection, ids: &[i64]) -> Result<Vec<i64>, sqlx::Error> {
+    let mut query = QueryBuilder::<MySql>::new(
+        "SELECT id, CAST(CONCAT(user_id, ' ', voucher_id) AS CHAR) FROM tb_voucher_order",
+    );
+    push_ids(&mut query, ids);
+    query.push(
+        " ORDER BY user_id, voucher_id, status IN (2, 3, 5, 6) DESC, status = 4, id FOR UPDATE",
+    );
+    let (mut surplus, mut last) = (Vec::new(), String::new());
+    for row in query.build().fetch_all(tx).await? {
+        let pair: String = row.try_get(1)?;
+        if last == pair {
+            surplus.push(row.try_get(0)?);
+        }
+        last = pair;
+    }
+    Ok(surplus)
 }
 
 /// Moves all orders back that were set aside, and removes their table; how many, if it was there.
@@ -64,32 +90,44 @@ pub(super) async fn give_set_aside_back(
     }
     let mut moved = 0;
     loop {
-        let some = format!("SELECT id FROM {SET_ASIDE} ORDER BY id LIMIT {BATCH}");
-        let rows = run(database, some).await?;
-        let ids: Vec<i64> = rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
+        let mut tx = database.begin().await?;
+        let some = format!("SELECT id FROM {SET_ASIDE} ORDER BY id LIMIT {BATCH} FOR UPDATE");
+        let ids = ids_of(&run(&mut tx, some).await?)?;
+        move_rows(&mut tx, &ids, [SET_ASIDE, "tb_voucher_order"]).await?;
+        tx.commit().await?;
         if ids.is_empty() {
             run(database, format!("DROP TABLE {SET_ASIDE}")).await?;
             return Ok(Some(moved));
         }
-        move_rows(database, &ids, [SET_ASIDE, "tb_voucher_order"]).await?;
         moved += ids.len();
     }
 }
 
+fn ids_of(rows: &[MySqlRow]) -> Result<Vec<i64>, sqlx::Error> {
+    rows.iter().map(|row| row.try_get(0)).collect()
+}
+
+fn push_ids(query: &mut QueryBuilder<MySql>, ids: &[i64]) {
+    let mut list = query.push(" WHERE id IN (").separated(", ");
+    for id in ids {
+        list.push_bind(*id);
+    }
+    query.push(")");
+}
+
+/// Moves rows that the transaction has locked.
 async fn move_rows(
-    database: &mut MySqlConnection,
+    tx: &mut MySqlConnection,
     ids: &[i64],
     [from, to]: [&str; 2],
 ) -> Result<(), sqlx::Error> {
-    let mut tx = database.begin().await?;
+    if ids.is_empty() {
+        return Ok(());
+    }
     for verb in [format!("INSERT INTO {to} SELECT * FROM {from}"), format!("DELETE FROM {from}")] {
-        let mut query = QueryBuilder::<MySql>::new(format!("{verb} WHERE id IN ("));
-        let mut list = query.separated(", ");
-        for id in ids {
-            list.push_bind(id);
-        }
-        query.push(")");
+        let mut query = QueryBuilder::<MySql>::new(verb);
+        push_ids(&mut query, ids);
         query.build().execute(&mut *tx).await?;
     }
-    tx.commit().await
+    Ok(())
 }

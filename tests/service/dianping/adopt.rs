@@ -123,6 +123,44 @@ async fn an_adoption_that_is_killed_half_way_loses_no_order_and_is_completed_by_
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_payment_that_commits_meanwhile_decides_which_order_stays() {
+    let (place, mut database) = theirs().await;
+    let unpaid = "INSERT INTO tb_voucher_order (id, user_id, voucher_id) VALUES \
+         (107, 9, 1), (108, 9, 1)";
+    database.execute(unpaid).await.expect("the orders");
+    let mut payment = connect(&place).await;
+    let pay = "BEGIN; UPDATE tb_voucher_order SET status = 2 WHERE id = 108";
+    payment.execute(sqlx::raw_sql(pay)).await.expect("it is paid");
+    let mut adopting = adopt(&place, &["--duplicates", "set-aside"]).spawn().expect("it starts");
+    let waiting = "SELECT 1 FROM information_schema.innodb_trx AS trx \
+         JOIN information_schema.processlist AS p ON p.id = trx.trx_mysql_thread_id \
+         WHERE p.db = DATABASE() AND trx.trx_state = 'LOCK WAIT'";
+    eventually("the adoption waits for the payment", async || {
+        !database.fetch_all(waiting).await.expect("the transactions").is_empty()
+    })
+    .await;
+    payment.execute("COMMIT").await.expect("it is committed");
+    let ended = tokio::task::spawn_blocking(move || adopting.wait());
+    assert!(ended.await.expect("it").expect("it has ended").success());
+    let paid = "SELECT id FROM tb_voucher_order WHERE user_id = 9 AND status = 2";
+    assert_eq!(database.fetch_one(paid).await.expect("the paid order").get::<i64, _>(0), 108);
+    assert_eq!(ids(&mut database, SET_ASIDE).await, [101, 103, 104, 107]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn undo_removes_its_own_key_beside_one_whose_name_sorts_first() {
+    let (place, mut database) = theirs().await;
+    assert_eq!(run(&place, &["--duplicates", "set-aside"]).await.0, 0);
+    let other = "ALTER TABLE tb_voucher_order ADD UNIQUE KEY a_key (user_id, voucher_id)";
+    database.execute(other).await.expect("another key");
+    let (_, text) = run(&place, &["--undo"]).await;
+    let keys = database.fetch_all("SHOW INDEX FROM tb_voucher_order").await.expect("the keys");
+    let mut keys: Vec<String> = keys.iter().map(|row| row.get("Key_name")).collect();
+    keys.dedup();
+    assert_eq!(keys, ["PRIMARY", "a_key"], "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_empty_database_gets_the_tables_and_undo_keeps_those_that_have_rows() {
     let place = tokio::task::spawn_blocking(Place::fresh).await.expect("a place");
     let flags = ["--api", "hm-dianping"];
