@@ -2,9 +2,9 @@
 //!
 //! A page has a position in the log and reads on from there. So a late page gets everything, a page
 //! that reconnects gets what it missed, and a slow page costs no memory and no time of the load.
-//! [`MAX_EVENTS`] and [`MAX_BYTES`] bound the log. Beyond them requests and leases are counted and left
-//! out; faults, states and verdicts still have [`RESERVE_BYTES`]. A request whose begin is in the log
-//! has room for its end, so no page shows it as waiting after the race.
+//! [`MAX_EVENTS`] and [`MAX_BYTES`] bound the log. Beyond them requests and leases are counted and
+//! left out; faults, states and verdicts still have [`RESERVE_BYTES`]. A request whose begin is in
+//! the log has room for its end, so no page shows it as waiting after the race.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -48,8 +48,8 @@ impl LeaseSampler {
         Self { lane, race_start, log, last: None, count: 0 }
     }
 
-    /// Reads the lease of that voucher's lock. If each user has a lock, it is that of the user whose
-    /// request is the oldest one without an answer. It does not end.
+    /// Reads the lease of that voucher's lock. If each user has a lock, it is that of the user
+    /// whose request is the oldest one without an answer. It does not end.
     pub(crate) async fn run(
         mut self,
         lane: &LaneDeployment,

@@ -25,7 +25,7 @@ async fn scrub(browser: &Browser, ms: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_lease_runs_down_until_the_next_answer_and_is_told_for_each_moment() {
+async fn the_lease_runs_down_until_the_next_answer_and_is_named_at_each_moment() {
     let mut setup = RaceSetup::default();
     setup.lanes[0].axes.scope = Scope::Voucher;
     let page = begun(&setup).await;

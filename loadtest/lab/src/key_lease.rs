@@ -16,7 +16,7 @@ pub enum KeyLease {
     Free,
     /// The key stays until it is removed.
     NoExpiry,
-    /// The key ends by itself in so many milliseconds.
+    /// The milliseconds after which the key ends by itself.
     Left(u64),
 }
 
@@ -26,7 +26,7 @@ pub struct LeaseReader(RedisStream);
 impl LeaseReader {
     /// Connects to the Redis that the lock of the deployment lives on: the first of several.
     pub async fn connect(deployment: &Deployment) -> Result<Self> {
-        let select = format!("SELECT {}", deployment.redis_database());
+        let select = ["SELECT", &deployment.redis_database().to_string()].join(" ");
         RedisStream::open(deployment, &select).await.map(Self)
     }
 

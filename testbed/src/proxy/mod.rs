@@ -31,8 +31,8 @@
 //! ```
 //!
 //! Modules in reading order: `faults` (of the way), `rules` (for commands), `pipe` (what is under
-//! way in one direction), `talk` with `resp`, `mysql`, `mysql_answers` and `zookeeper` (what is
-//! understood of it). Then `connection`, `engine` (the thread that serves all of them) and `counts`.
+//! way in one direction). What is understood of it is in `talk`, `resp`, `mysql`, `mysql_answers`
+//! and `zookeeper`. Then `connection`, `engine` (the thread that serves all of them) and `counts`.
 
 mod connection;
 mod counts;

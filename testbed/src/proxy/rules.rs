@@ -103,8 +103,8 @@ impl Command {
         Self::new(Language::MySql, start)
     }
 
-    /// A request to `ZooKeeper` as its text begins, such as `create -e -s /locks`. Only what happens
-    /// to requests can happen to it: its answer is not read.
+    /// A request to `ZooKeeper` as its text begins, such as `create -e -s /locks`. Only what
+    /// happens to requests can happen to it: its answer is not read.
     #[must_use]
     pub fn zookeeper(start: &str) -> Self {
         Self::new(Language::ZooKeeper, start)

@@ -1,8 +1,9 @@
 //! What is said on one connection, as far as it is understood.
 //!
 //! A Redis client speaks first, and its first byte is `*`. So does a client of `ZooKeeper`, with a
-//! greeting of known length. A MySQL server speaks first, with a greeting of version 10. Everything else, and whatever makes no sense later, is opaque: it is
-//! passed on byte by byte, and no rule applies to it.
+//! greeting of known length. A MySQL server speaks first, with a greeting of version 10. Everything
+//! else, and whatever makes no sense later, is opaque: it is passed on byte by byte, and no rule
+//! applies to it.
 
 use super::mysql::MySql;
 use super::resp::Resp;
