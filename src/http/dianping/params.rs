@@ -16,7 +16,7 @@ use super::envelope::DianpingFailure;
 use crate::domain::VoucherId;
 
 const TIME: StaticFormatDescription =
-    format_description!("[year]-[month]-[day]T[hour]:[minute]:[second]");
+    format_description!("[year]-[month]-[day]T[hour]:[minute][optional [:[second]]]");
 
 /// The number in the path, from 1 on.
 pub(super) struct PathNumber(pub(super) u64);

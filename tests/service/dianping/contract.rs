@@ -141,7 +141,7 @@ async fn a_shop_lists_its_vouchers_with_stock_and_times_that_have_no_zone() {
     let admin = api.login("13800000001").await;
     let plain = json!({"shopId": 1, "title": "plain", "payValue": 1, "actualValue": 2});
     let plain = data(api.call((Method::POST, "/voucher"), &admin, plain).await);
-    let body = seckill_voucher(7, NOW);
+    let body = seckill_voucher(7, ["2020-01-01T00:00", NOW[1]]);
     let sale = data(api.call((Method::POST, "/voucher/seckill"), &admin, body).await);
     let list = data(api.get("/voucher/list/1").await);
     let expected = json!([

@@ -4,6 +4,7 @@ mod adopt;
 mod commit;
 mod contract;
 mod logins;
+mod peer;
 mod race;
 
 use std::time::Duration;

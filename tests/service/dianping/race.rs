@@ -1,105 +1,60 @@
-//! Many buyers at two replicas, beside a replica as hm-dianping's own is: the same tables, the same
-//! counter of ids, and Redisson's lock in its own words.
+//! Many buyers at a proxy in front of two replicas and one as hm-dianping's own is.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use redis::aio::MultiplexedConnection;
-use redis::{AsyncCommands, Script};
+use redis::AsyncCommands;
 use reqwest::Method;
 use serde_json::Value;
 use sqlx::{Executor, MySqlPool, Row};
-use time::OffsetDateTime;
+use testbed::Program;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use super::{DianpingService, ID_EPOCH, counter_of, data, message, serve};
-use crate::support::client;
+use super::peer::{PeerReplica, TRY_LOCK, UNLOCK, script};
+use super::{DianpingService, data, message, serve};
+use crate::support::{Service, client, eventually, servers};
+
+/// The configuration that ships for replicas of both, and its servers.
+const PROXY: &str = include_str!("../../../deploy/haproxy-hm-dianping.cfg");
+const SERVERS: [&str; 2] = ["127.0.0.1:8082", "127.0.0.1:8081"];
 
 const USERS: u64 = 100;
 const STOCK: u32 = 50;
 /// Requests at a time: those of ten users, and few enough for a busy machine.
 const AT_ONCE: usize = 60;
 
-/// `RLock.tryLock()`, and `unlock()` below.
-const TRY_LOCK: &str = "if redis.call('exists', KEYS[1]) == 0 then \
-     redis.call('hincrby', KEYS[1], ARGV[1], 1) redis.call('pexpire', KEYS[1], 30000) return 1 end \
-     return 0";
-const UNLOCK: &str = "if redis.call('hexists', KEYS[1], ARGV[1]) == 1 then \
-     redis.call('del', KEYS[1]) \
-     redis.call('publish', 'redisson_lock__channel:{' .. KEYS[1] .. '}', 0) end";
-
-async fn script<T: redis::FromRedisValue>(
-    redis: &mut MultiplexedConnection,
-    code: &str,
-    [key, owner]: [&str; 2],
-) -> T {
-    Script::new(code).key(key).arg(owner).invoke_async(redis).await.expect("an answer")
-}
-
-/// A replica of hm-dianping, as far as a purchase goes.
-#[derive(Clone)]
-struct PeerReplica {
-    redis: MultiplexedConnection,
-    pool: MySqlPool,
-}
-
-impl PeerReplica {
-    /// Whether the user has bought.
-    async fn buy(mut self, user: u64, voucher: u64, request: u64) -> bool {
-        let (key, owner) = (format!("lock:order:{user}"), format!("theirs:{request}"));
-        let locked: i64 = script(&mut self.redis, TRY_LOCK, [&key, &owner]).await;
-        if locked == 0 {
-            return false;
-        }
-        let bought = self.write(user, voucher).await;
-        let () = script(&mut self.redis, UNLOCK, [&key, &owner]).await;
-        bought
-    }
-
-    /// `RedisIdWorker.nextId("order")`, in the zone of the database.
-    async fn order_id(&mut self) -> i64 {
-        let now = OffsetDateTime::now_utc();
-        let count: i64 = self.redis.incr(counter_of(now), 1).await.expect("a number");
-        (now - ID_EPOCH).whole_seconds() << 32 | count
-    }
-
-    async fn write(&mut self, user: u64, voucher: u64) -> bool {
-        let number = self.order_id().await;
-        let mut tx = self.pool.begin().await.expect("a transaction");
-        let count = "SELECT COUNT(*) FROM tb_voucher_order WHERE user_id = ? AND voucher_id = ?";
-        let count = sqlx::query(count).bind(user).bind(voucher).fetch_one(&mut *tx).await;
-        let take = "UPDATE tb_seckill_voucher SET stock = stock - 1 \
-             WHERE voucher_id = ? AND stock > 0";
-        if count.expect("a count").get::<i64, _>(0) > 0
-            || sqlx::query(take)
-                .bind(voucher)
-                .execute(&mut *tx)
-                .await
-                .expect("an update")
-                .rows_affected()
-                == 0
-        {
-            return false;
-        }
-        let insert = "INSERT INTO tb_voucher_order (id, user_id, voucher_id) VALUES (?, ?, ?)";
-        let insert = sqlx::query(insert).bind(number).bind(user).bind(voucher);
-        insert.execute(&mut *tx).await.expect("an order");
-        tx.commit().await.expect("it is committed");
-        true
-    }
+/// The proxy that ships for both kinds, in front of these replicas, and its address.
+fn proxy(ours: [SocketAddr; 2], theirs: SocketAddr) -> (Program, String) {
+    let folder = tempfile::tempdir_in(servers().bed.dir()).expect("a folder").keep();
+    let file = folder.join("haproxy.cfg");
+    // Of the kernel's ports, from which no server of the tests gets one.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr();
+    let address = port.expect("it is bound").to_string();
+    let [first, second] = ours;
+    let ours = format!("{first}\n    server second {second}");
+    let config = PROXY.replace("${DIANPING_BIND-:8080}", &address);
+    let config = config.replace(SERVERS[0], &ours).replace(SERVERS[1], &theirs.to_string());
+    std::fs::write(&file, config).expect("it is written");
+    let args = ["-db", "-f", file.to_str().expect("text")];
+    let program = servers().bed.program("haproxy", Path::new("/usr/sbin/haproxy"), &args);
+    (program.expect("HAProxy is installed"), format!("http://{address}"))
 }
 
 /// What the user knows at the end.
 struct BuyerOutcome {
     has_bought: bool,
+    is_from_theirs: bool,
     /// Whether an earlier purchase of the user's had no answer: it may have made the order.
     is_doubtful: bool,
 }
 
 /// Asks until the answer is definite. A server that stood still has refused nothing.
-async fn buy_from_ours(url: &str, user: u64, voucher: u64) -> BuyerOutcome {
+async fn buy(url: &str, user: u64, voucher: u64) -> BuyerOutcome {
     let purchase = || {
         let request = client().post(format!("{url}/voucher-order/seckill/{voucher}"));
         request.header("authorization", user.to_string()).send()
@@ -111,10 +66,11 @@ async fn buy_from_ours(url: &str, user: u64, voucher: u64) -> BuyerOutcome {
             answer = response.json().await.unwrap_or_default();
         }
         let has_bought = answer["success"] == true;
+        let is_from_theirs = answer["from"] == "theirs";
         match answer["errorMsg"].as_str() {
-            None if has_bought => return BuyerOutcome { has_bought, is_doubtful },
+            None if has_bought => return BuyerOutcome { has_bought, is_from_theirs, is_doubtful },
             Some("库存不足" | "不能重复下单") => {
-                return BuyerOutcome { has_bought, is_doubtful };
+                return BuyerOutcome { has_bought, is_from_theirs, is_doubtful };
             }
             Some("系统繁忙，请稍后再试") => {}
             _ => is_doubtful = true,
@@ -139,24 +95,28 @@ async fn two_replicas_and_one_of_hm_dianping_sell_the_stock_once_and_no_user_twi
         redis.hset::<_, _, _, ()>(key, "id", user).await.expect("a token");
     }
     let pool = MySqlPool::connect(&first.service.place.database_url).await.expect("a pool");
-    let theirs = PeerReplica { redis, pool };
+    let theirs = PeerReplica { redis, pool, purchases: Arc::default(), checks: Arc::default() };
+    let checks = theirs.checks.clone();
+    let address = |service: &Service| service.url["http://".len()..].parse().expect("an address");
+    let ours = [address(&first.service), address(&second)];
+    let (_proxy, url) = proxy(ours, theirs.serve().await);
+    // Two failed ones would take it out.
+    eventually("the proxy has looked at it three times", async || {
+        checks.load(Ordering::Relaxed) >= 3
+    })
+    .await;
     let (slots, mut requests) = (Arc::new(Semaphore::new(AT_ONCE)), JoinSet::new());
     for request in 0..USERS * 6 {
         let user = request / 6 + 1;
-        let urls = [&first.service.url, &second.url];
-        let url = urls[usize::try_from(request % 2).expect("0 or 1")].clone();
-        let (slots, theirs) = (slots.clone(), theirs.clone());
+        let (slots, url) = (slots.clone(), url.clone());
         requests.spawn(async move {
             let _slot = slots.acquire().await.expect("a slot");
-            if user <= 25 && request % 3 == 2 {
-                let has_bought = theirs.buy(user, voucher, request).await;
-                return ("theirs", BuyerOutcome { has_bought, is_doubtful: false });
-            }
-            ("ours", buy_from_ours(&url, user, voucher).await)
+            buy(&url, user, voucher).await
         });
     }
     let (mut bought, mut doubtful) = (BTreeMap::<&str, u32>::new(), 0);
-    for (replica, told) in requests.join_all().await {
+    for told in requests.join_all().await {
+        let replica = if told.is_from_theirs { "theirs" } else { "ours" };
         *bought.entry(replica).or_default() += u32::from(told.has_bought);
         doubtful += u32::from(!told.has_bought && told.is_doubtful);
     }
