@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use distlock::mysql::{FenceError, MySqlTokens, ensure_schema, raise_fence};
 use distlock::{
-    Backends, Lease, LockKind, LockName, LockOptions, Locks, MySqlServer, RedisServer, Token,
+    Backends, Lease, LockError, LockKind, LockName, LockOptions, Locks, MySqlServer, RedisServer,
     locker,
 };
-use sqlx::MySqlPool;
+use sqlx::{MySqlPool, MySqlTransaction};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -40,26 +40,35 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let successor = locks.lock(&name, &options).await?;
     let (low, high) = (paused.token().ok_or("no token")?, successor.token().ok_or("no token")?);
 
-    // Check: the successor raises the fence, so the paused holder is refused when it works on.
-    sell(&pool, high).await?;
+    // Check: the first statement of the successor's transaction raises the fence. An error rolls
+    // the transaction back.
+    let mut transaction = pool.begin().await?;
+    successor.transaction(&mut transaction).await?;
+    sell(transaction).await?;
     println!("sold with token {high}");
-    match sell(&pool, low).await {
+
+    // The paused holder works on. Its guard knows by the clock that it is lost, and asks no server.
+    let mut transaction = pool.begin().await?;
+    let Err(FenceError::Lock(LockError::Lost)) = paused.transaction(&mut transaction).await else {
+        return Err("a lost guard was let in".into());
+    };
+    // A pause may as well come after that look. Then the fence, which has the guard's resource,
+    // refuses the token.
+    let resource = LockName::new(format!("redisson:{name}"))?;
+    match raise_fence(&mut transaction, &resource, low).await {
         Err(FenceError::Stale { highest }) => println!("refused: token {low} is below {highest}"),
         Err(error) => return Err(error.into()),
         Ok(()) => return Err("a stale holder was let in".into()),
     }
+    transaction.rollback().await?;
     println!("the paused holder: {:?}", paused.release().await?);
     println!("its successor: {:?}", successor.release().await?);
     locks.flush().await;
     Ok(())
 }
 
-/// Reads and writes in one transaction, whose first statement raises the fence. An error rolls it
-/// back.
-async fn sell(pool: &MySqlPool, token: Token) -> Result<(), FenceError> {
-    let resource = LockName::new("redisson:example:fencing").expect("a short name");
-    let mut transaction = pool.begin().await?;
-    raise_fence(&mut transaction, &resource, token).await?;
+/// Reads and writes in the transaction that the fence protects.
+async fn sell(mut transaction: MySqlTransaction<'_>) -> sqlx::Result<()> {
     let units: i32 = sqlx::query_scalar("SELECT units FROM example_stock WHERE id = 1")
         .fetch_one(&mut *transaction)
         .await?;
@@ -67,5 +76,5 @@ async fn sell(pool: &MySqlPool, token: Token) -> Result<(), FenceError> {
         .bind(units - 1)
         .execute(&mut *transaction)
         .await?;
-    Ok(transaction.commit().await?)
+    transaction.commit().await
 }
