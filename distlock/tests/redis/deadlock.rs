@@ -318,7 +318,7 @@ async fn time_until_logged(own: &OwnServer, log: &DeadlockLog) -> (Duration, Dur
     let lock = |name: &LockName| (a.locks(LockKind::Redisson), name.clone());
     take_both(&mut tasks, (lock(&x), lock(&y)), &go);
     let locks = b.locks(LockKind::Redisson);
-    let (sender, closes) = oneshot::channel();
+    let (sender, moment) = oneshot::channel();
     let logged_before = log.times().len();
     tasks.spawn(async move {
         let _held = take(&locks, &y).await;
@@ -328,7 +328,7 @@ async fn time_until_logged(own: &OwnServer, log: &DeadlockLog) -> (Duration, Dur
         sender.send(Instant::now()).expect("a receiver");
         drop(take(&locks, &x).await);
     });
-    let closed = closes.await.expect("the second wait");
+    let closed = moment.await.expect("the second wait");
     loop {
         let times = log.times();
         if let [first, _, last] = times[logged_before..] {
