@@ -227,7 +227,8 @@ pub(crate) fn sql(tree: &Tree) -> Vec<String> {
 fn looks_like_sql(text: &str) -> bool {
     let words: Vec<&str> = text.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
     let follow = |first: &str, second: &str| words.windows(2).any(|pair| pair == [first, second]);
-    words.contains(&"SELECT")
+    // Alone it is a command of Redis.
+    (words.contains(&"SELECT") && text != "SELECT")
         || (words.contains(&"UPDATE") && words.contains(&"SET"))
         || follow("INSERT", "INTO")
         || follow("DELETE", "FROM")

@@ -8,8 +8,8 @@
 //!   ends with an order, a refusal, or unknown. `text` is the order's id or the code. The next four
 //!   are there if a lock was held, at the earliest `wait` after the request left. The last two are
 //!   there if the holder showed a fencing token: a higher one than its own refused it;
-//! - `["l", lane, t, left, user]`: the milliseconds that the lease of the lane's lock has left in
-//!   its Redis, or one of `free`, `no_expiry`, `silent` and `none`; with the user, if each has a
+//! - `["l", lane, t, left, user]`: the milliseconds that the lock's lease has left in the lane's
+//!   Redis, or one of `free`, `no_expiry`, `silent` and `none`. The user is there if each has a
 //!   lock;
 //! - `["m", lane, t, name, phase, detail]`: a fault begins, is witnessed, fails, or is healed;
 //! - `["r", lane, 0, process, state]`: the lane got new servers, because that process did not run;

@@ -6,8 +6,8 @@
 //! - of the way as a whole, whatever is said on it: latency, bytes held back or swallowed in one or
 //!   both directions, connections cut or reset, an outage;
 //! - of one chosen command of Redis or MySQL ([`Proxy::arm`]): it never arrives, or it is executed
-//!   and its answer is lost, cut off, delayed or held back; a request to `ZooKeeper` can be kept
-//!   from its server, and be watched;
+//!   and its answer is lost, cut off, delayed or held back;
+//! - of one chosen request to `ZooKeeper`, which never arrives;
 //! - of published messages of Redis, which are dropped without notice to their subscribers.
 //!
 //! Commands are recognized by what is said first, on unencrypted connections only; the rest works
