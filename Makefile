@@ -86,7 +86,7 @@ inject-bugs: ready-demo ## Inject known bugs into the service and see each of th
 	target/demo/loadtest inject-bugs --json $(report)/injected-bugs.json $(ARGS)
 
 # Half an hour: each command shows the mistake, and then the repair.
-museum: ready-demo ## Run each command of docs/museum.md
+museum: ready-demo ## Run the commands of docs/museum.md that need no Java
 	@grep -oE '`loadtest (learn|inject-bugs) [^`]+`' docs/museum.md | tr -d '`' | \
 	while read -r _ arguments; do \
 	  echo "== loadtest $$arguments"; target/demo/loadtest $$arguments </dev/null || exit; \

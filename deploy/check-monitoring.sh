@@ -16,7 +16,7 @@ die() {
 fetch() {
     mkdir -p "$tools"
     (
-        cd "$tools" &&
+        cd "$tools" && rm -f ./*.deb &&
             { apt-get -q download "$@" || { apt-get -q update && apt-get -q download "$@"; }; } &&
             for package in ./*.deb; do dpkg -x "$package" . || exit; done &&
             rm ./*.deb

@@ -63,12 +63,17 @@ fn is_shown_to_waiters_only(promise: &Guarantees) -> bool {
     promise.hold == HoldKind::Transaction
 }
 
-async fn until(locks: &Locks, name: &LockName, holds: impl Fn(&LockSnapshot) -> bool) {
+/// The first look at the lock that is as it is waited for. The next one may already differ.
+async fn until(
+    locks: &Locks,
+    name: &LockName,
+    holds: impl Fn(&LockSnapshot) -> bool,
+) -> LockSnapshot {
     let deadline = Instant::now() + LONG;
     loop {
         let seen = locks.inspect(name).await.expect("an answer");
         if holds(&seen) {
-            return;
+            return seen;
         }
         assert!(Instant::now() < deadline, "last seen: {seen:?}");
         sleep(Duration::from_millis(5)).await;
@@ -86,8 +91,7 @@ fn wait_for(
 
 /// The only holder, once it is shown.
 async fn the_holder(locks: &Locks, name: &LockName) -> LockHolder {
-    until(locks, name, |seen| matches!(seen.state, LockState::Held(_))).await;
-    let seen = locks.inspect(name).await.expect("an answer");
+    let seen = until(locks, name, |seen| matches!(seen.state, LockState::Held(_))).await;
     let LockState::Held(holders) = seen.state else { panic!("not held any more: {seen:?}") };
     let [holder] = &holders[..] else { panic!("more than one holder: {holders:?}") };
     holder.clone()

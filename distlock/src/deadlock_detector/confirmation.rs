@@ -15,6 +15,9 @@ use super::wait_graph::{CycleKey, Deadlock, WaitingProcess, cycles};
 
 /// How many sequence numbers a process has to go on.
 const CONFIRMING_STEPS: u64 = 2;
+/// How many readings in a row may miss a confirmed cycle that is no new one afterwards: a process
+/// that starves publishes late. It has the same waits, so it is the same deadlock.
+const MAX_MISSED: u32 = 40;
 
 /// The cycles that were seen, until they are confirmed or gone.
 #[derive(Debug, Default)]
@@ -25,6 +28,8 @@ struct SeenCycle {
     /// The sequence number of each process in the first reading.
     first: BTreeMap<Uuid, u64>,
     is_confirmed: bool,
+    /// The last readings that did not show it.
+    missed: u32,
 }
 
 /// What one reading says.
@@ -45,13 +50,16 @@ impl CycleConfirmation {
             processes.iter().find(|one| one.process == process).map_or(0, |one| one.sequence)
         };
         let found = cycles(processes);
-        self.0.retain(|key, _| found.contains_key(key));
+        self.0.retain(|key, seen| {
+            seen.missed = if found.contains_key(key) { 0 } else { seen.missed + 1 };
+            seen.missed == 0 || seen.is_confirmed && seen.missed <= MAX_MISSED
+        });
         let mut reading = CycleReading::default();
         for (key, deadlock) in found {
             let first = key.iter().map(|step| (step.process, sequence_of(step.process)));
             let first = first.collect();
-            let seen =
-                self.0.entry(key).or_insert_with(|| SeenCycle { first, is_confirmed: false });
+            let new = SeenCycle { first, is_confirmed: false, missed: 0 };
+            let seen = self.0.entry(key).or_insert(new);
             let confirms = |(process, first): (&Uuid, &u64)| {
                 sequence_of(*process) >= first.saturating_add(CONFIRMING_STEPS)
             };
@@ -104,6 +112,11 @@ mod tests {
         assert_eq!((reading.confirmed.len(), reading.new.len()), (1, 1));
         let reading = confirmation.read(&pair([9, 12]));
         assert_eq!((reading.confirmed.len(), reading.new.len()), (1, 0), "it is no new one");
+        for _ in 0..MAX_MISSED {
+            assert_eq!(confirmation.read(&[]), CycleReading::default());
+        }
+        let reading = confirmation.read(&pair([10, 13]));
+        assert_eq!((reading.confirmed.len(), reading.new.len()), (1, 0), "it was missed");
     }
 
     #[test]

@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use crate::event_log::Priority;
 use crate::lane::LaneDeployment;
+use crate::lease_sampler::LeaseSampler;
 use crate::race::Arena;
 use crate::replica_times::ReplicaTimes;
 use crate::setup::{LaneSetup, RaceSetup};
@@ -126,9 +127,12 @@ impl Arena {
         // Its clock starts with the run.
         let tap = LaneTap::new(index, 0, side.users(), self.logs.events.clone());
         let earlier = ReplicaTimes::of(deployment);
+        let leases = LeaseSampler::new(index, race_start, self.logs.events.clone());
+        let voucher = side.voucher();
         let report = tokio::select! {
-            report = side.run(tap.observer()) => report,
+            report = side.run(tap.clone().observer()) => report,
             never = self.lanes[index].record_commands(lane, race_start) => match never {},
+            never = leases.run(lane, voucher, &tap) => match never {},
         };
         let report = report.inspect_err(|error| {
             self.push_state(index, race_start, ("failed", &error.sentence()));

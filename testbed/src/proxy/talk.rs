@@ -79,11 +79,8 @@ impl Talk {
             *self = match said {
                 [] => Self::Unknown,
                 [b'*', ..] => Self::Known(Box::new(Resp::default())),
-                _ => match greets(said) {
-                    Some(true) => Self::Known(Box::new(ZooKeeperRequests::default())),
-                    Some(false) => Self::Opaque(vec![]),
-                    None => Self::Unknown,
-                },
+                _ if greets(said) => Self::Known(Box::new(ZooKeeperRequests::default())),
+                _ => Self::Opaque(vec![]),
             };
         }
     }

@@ -17,16 +17,11 @@ pub(super) struct ZooKeeperRequests {
     has_greeted: bool,
 }
 
-/// Whether a client that begins so may speak to `ZooKeeper`; `None` if it has not said enough.
-pub(super) fn greets(said: &[u8]) -> Option<bool> {
-    let is_like = |at: usize, byte: &u8| match at {
-        3 => HELLO_LENGTHS.contains(byte),
-        // The rest of the length, and the version of the protocol.
-        0..8 => *byte == 0,
-        _ => true,
-    };
-    let is_so_far = said.iter().enumerate().all(|(at, byte)| is_like(at, byte));
-    (!is_so_far || said.len() >= 8).then_some(is_so_far)
+/// Whether a client that begins so speaks to `ZooKeeper`. It sends its greeting at once; less is
+/// not waited for, since another protocol may wait for an answer to two bytes.
+pub(super) fn greets(said: &[u8]) -> bool {
+    // The length, and the version of the protocol.
+    matches!(said, [0, 0, 0, length, 0, 0, 0, 0, ..] if HELLO_LENGTHS.contains(length))
 }
 
 impl Protocol for ZooKeeperRequests {
@@ -194,12 +189,12 @@ mod tests {
     #[test]
     fn a_client_is_known_by_its_greeting_and_by_no_shorter_beginning() {
         let hello = framed(&[&[0; 40], &[0]]);
+        assert!(greets(&hello));
         for end in 0..8 {
-            assert_eq!(greets(&hello[..end]), None, "{end} bytes");
+            assert!(!greets(&hello[..end]), "{end} bytes");
         }
-        assert_eq!(greets(&hello), Some(true));
-        for other in [&b"GET / HTTP/1.1\r\n"[..], b"ruok", &[0, 0, 1], &[0, 0, 0, 90, 0]] {
-            assert_eq!(greets(other), Some(false), "{other:?}");
+        for other in [&b"GET / HTTP/1.1\r\n"[..], b"ruok", &[0, 0, 0, 90, 0, 0, 0, 0]] {
+            assert!(!greets(other), "{other:?}");
         }
     }
 }

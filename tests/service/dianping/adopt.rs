@@ -153,7 +153,9 @@ async fn undo_removes_its_own_key_beside_one_whose_name_sorts_first() {
     assert_eq!(run(&place, &["--duplicates", "set-aside"]).await.0, 0);
     let other = "ALTER TABLE tb_voucher_order ADD UNIQUE KEY a_key (user_id, voucher_id)";
     database.execute(other).await.expect("another key");
-    let (_, text) = run(&place, &["--undo"]).await;
+    let (code, text) = run(&place, &["--undo"]).await;
+    assert_eq!(code, 2, "second orders cannot come back beside that key: {text}");
+    assert_eq!(ids(&mut database, SET_ASIDE).await, [101, 103, 104], "none is lost");
     let keys = database.fetch_all("SHOW INDEX FROM tb_voucher_order").await.expect("the keys");
     let mut keys: Vec<String> = keys.iter().map(|row| row.get("Key_name")).collect();
     keys.dedup();

@@ -29,6 +29,11 @@ impl<'a> WatchedSide<'a> {
         Ok(Self { rung, side, sale, cell_plan })
     }
 
+    /// Its voucher.
+    pub fn voucher(&self) -> u64 {
+        self.sale.voucher
+    }
+
     /// The ids of its users.
     pub fn users(&self) -> impl Iterator<Item = u64> {
         self.sale.users.iter().map(|user| user.id)
