@@ -36,9 +36,13 @@ impl WatchedService {
         let (redis, through) = through.redis_through_proxy();
         let transactions = database.watch(Command::sql("START TRANSACTION"));
         let reads = database.watch(Command::sql("SELECT v.id"));
-        // Readiness asks every few seconds whether scripts may run, on keys of its own.
-        let is_probe = |part: &&[u8]| String::from_utf8_lossy(part).contains("rights-probe");
-        let scripts = Command::redis("EVALSHA").when(move |parts| !parts.iter().any(is_probe));
+        // Readiness asks every few seconds whether scripts may run, and a replica looks for
+        // deadlocks of jobs, on keys of their own.
+        let is_of_its_own = |part: &&[u8]| {
+            let part = String::from_utf8_lossy(part);
+            part.contains("rights-probe") || part == "distlock_waits"
+        };
+        let scripts = Command::redis("EVALSHA").when(move |parts| !parts.iter().any(is_of_its_own));
         let scripts = redis.watch(scripts);
         let service = Service::start_at(through, flags).await;
         Self { service, database, redis, transactions, reads, scripts }

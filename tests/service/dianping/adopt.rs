@@ -5,6 +5,7 @@ use std::process::{Command, Output};
 use sqlx::{Executor, MySqlConnection, Row};
 
 use super::{ROWS, connect};
+use crate::contention::ForeignSession;
 use crate::fleet::SECKILL;
 use crate::support::{Place, app, eventually};
 
@@ -132,13 +133,9 @@ async fn a_payment_that_commits_meanwhile_decides_which_order_stays() {
     let pay = "BEGIN; UPDATE tb_voucher_order SET status = 2 WHERE id = 108";
     payment.execute(sqlx::raw_sql(pay)).await.expect("it is paid");
     let mut adopting = adopt(&place, &["--duplicates", "set-aside"]).spawn().expect("it starts");
-    let waiting = "SELECT 1 FROM information_schema.innodb_trx AS trx \
-         JOIN information_schema.processlist AS p ON p.id = trx.trx_mysql_thread_id \
-         WHERE p.db = DATABASE() AND trx.trx_state = 'LOCK WAIT'";
-    eventually("the adoption waits for the payment", async || {
-        !database.fetch_all(waiting).await.expect("the transactions").is_empty()
-    })
-    .await;
+    let mut session = ForeignSession::connect(&place).await;
+    let what = "the adoption waits for the payment";
+    eventually(what, async || session.waiting().await > 0).await;
     payment.execute("COMMIT").await.expect("it is committed");
     let ended = tokio::task::spawn_blocking(move || adopting.wait());
     assert!(ended.await.expect("it").expect("it has ended").success());

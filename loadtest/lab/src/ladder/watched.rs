@@ -29,7 +29,7 @@ impl<'a> WatchedSide<'a> {
         Ok(Self { rung, side, sale, cell_plan })
     }
 
-    /// Its voucher.
+    /// The voucher that it sells.
     pub fn voucher(&self) -> u64 {
         self.sale.voucher
     }
