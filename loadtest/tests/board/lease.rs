@@ -28,7 +28,7 @@ async fn the_lease_of_redis_and_the_requests_to_zookeeper_are_shown_as_they_pass
     page.shows("document.querySelector('#lane-left .commands')", DEADLINE).await;
     page.browser.run("document.querySelector('#lane-left .commands').open = true").await;
     let label = |lane: &str| {
-        format!("document.querySelector('#lane-{lane} canvas').getAttribute('aria-label')")
+        format!("(document.querySelector('#lane-{lane} canvas').getAttribute('aria-label') ?? '')")
     };
     page.shows(&format!("{}.includes('none, no key in Redis')", label("left")), DEADLINE).await;
     let leased = format!("/on the server: [01][.][0-9] s left/.test({})", label("right"));
