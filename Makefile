@@ -260,8 +260,7 @@ jvm-rows := $(if $(filter --rows% --list,$(ARGS)),$(findstring jvm,$(ARGS)),jvm)
 # About two hours; ARGS="--rows grouped-64,single-64" takes less, and --list names all rows.
 bench: $(jvm-rows) ## Measure the service beside the database's bare transaction, against its bars
 	@deploy/install-servers.sh --for-bench
-	$(build-release)
-	cargo build -p seckill --example constant --release --locked
+	$(build-release) --example constant
 	mkdir -p $(report)
 	status=0; target/release/loadtest bench --json $(report)/bench.json $(ARGS) || status=$$?; \
 	  $(if $(ARGS),,$(MAKE) --no-print-directory bench-locks || status=$$?;) exit $$status

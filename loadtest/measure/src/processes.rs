@@ -34,7 +34,23 @@ impl ProcessTimes {
 
 /// User and system time of a process and all its threads.
 fn seconds(pid: u32) -> Option<f64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    seconds_in(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+/// Seconds of processor time of those threads of a process whose names contain this. A thread that
+/// has ended counts no more.
+pub fn thread_seconds(pid: u32, name: &str) -> f64 {
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return 0.0 };
+    let of_thread = |thread: std::io::Result<std::fs::DirEntry>| {
+        let stat = std::fs::read_to_string(thread.ok()?.path().join("stat")).ok()?;
+        let (before, _) = stat.rsplit_once(')')?;
+        before.contains(name).then(|| seconds_in(&stat)).flatten()
+    };
+    threads.filter_map(of_thread).sum()
+}
+
+/// User and system time in the text of a `stat`.
+fn seconds_in(stat: &str) -> Option<f64> {
     // The name may hold anything, also parentheses.
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_whitespace().skip(11);
@@ -81,6 +97,23 @@ mod tests {
         let twice = ProcessTimes::of(&[("own", own), ("own", own), ("gone", 0)]);
         assert!(twice.0["own"] >= 2.0 * before.0["own"]);
         assert!(twice.0["gone"].abs() < 1e-9);
+    }
+
+    #[test]
+    fn the_time_of_threads_is_that_of_those_with_the_name() {
+        let own = std::process::id();
+        let spin = move || {
+            let mut sum = 0_u64;
+            while thread_seconds(own, "spins here") < 0.06 {
+                sum = (0..100_000).fold(sum, |sum, next| sum.wrapping_mul(31).wrapping_add(next));
+            }
+            sum
+        };
+        assert!(thread_seconds(own, "spins here").abs() < 1e-9, "there is none yet");
+        let thread = std::thread::Builder::new().name("it spins here".to_owned());
+        let thread = thread.spawn(spin).expect("a thread");
+        assert!(std::hint::black_box(thread.join()).is_ok());
+        assert!(thread_seconds(0, "").abs() < 1e-9, "no process has this number");
     }
 
     #[test]

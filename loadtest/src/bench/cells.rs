@@ -34,8 +34,6 @@ pub struct Setup {
     pub fleet: Fleet,
     /// When its database's primary answers a COMMIT, if it has a replica.
     pub replication: Option<Replication>,
-    /// The fewest seconds of its warm-up.
-    pub warm_up: u64,
     /// The share of the requests whose traces are sent to a collector. The program needs its
     /// feature `otlp` then.
     pub trace_ratio: Option<&'static str>,
@@ -54,7 +52,6 @@ const SINGLE: Setup = Setup {
     stock_buckets: 1,
     fleet: Fleet::RUST,
     replication: None,
-    warm_up: 1,
     trace_ratio: None,
 };
 const GROUPED: Setup = Setup { flags: &["--writer=grouped"], ..SINGLE };
@@ -62,10 +59,10 @@ const BUCKETS: Setup = Setup { stock_buckets: 8, ..SINGLE };
 const QUEUED: Setup =
     Setup { flags: &["--mode=queued", "--writer=grouped", "--queue-length=1000000"], ..SINGLE };
 
-/// The textbook replica in Java, once its compiler has seen a load for 20 s.
+/// The textbook replica in Java, once its compilers rest.
 const fn jvm(jvm_tuning: JvmTuning) -> Setup {
     let fleet = Fleet { replicas_of: ReplicasOf::Jvm, jvm_tuning, ..Fleet::RUST };
-    Setup { fleet, warm_up: 20, ..SINGLE }
+    Setup { fleet, ..SINGLE }
 }
 
 /// A part of a round, whose cells are measured side by side.

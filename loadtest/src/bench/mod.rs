@@ -35,6 +35,7 @@ pub mod sold_out;
 pub mod text;
 pub mod trace_collector;
 pub mod turns;
+pub mod warm_up;
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;

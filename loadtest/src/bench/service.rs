@@ -37,6 +37,7 @@ use super::parts::Parts;
 use super::revoked::revoke;
 use super::trace_collector::{BATCH_DEADLINE, TraceCollector};
 use super::turns::{Turn, Turns, slices, together};
+use super::warm_up::WarmUp;
 
 /// Units of a voucher: more than a round can sell.
 pub(super) const STOCK: u64 = 1_000_000;
@@ -180,6 +181,11 @@ impl Stage {
 }
 
 impl Round<'_> {
+    /// Whether some of its replicas are JVMs.
+    pub(super) fn has_jvms(&self) -> bool {
+        self.setup.fleet.has_jvms()
+    }
+
     /// A closed loop of new users over the setup's connections.
     pub(super) fn plan(&self, users: Arc<[User]>, seed: u64) -> Plan {
         Plan {
@@ -196,10 +202,7 @@ impl Round<'_> {
     async fn sell(&self, arrival: &Arrival, seed: u64, turn: &mut Turn<'_>) -> Result<Sample> {
         let (all, slices) = (&self.stage.users, slices(self.stage.seconds));
         let (first, others) = all.split_at(all.len() / 5);
-        let mut warm_up = self.plan(first.into(), seed);
-        let seconds = self.stage.warm_up.max(self.setup.warm_up);
-        warm_up.duration = Some(Duration::from_secs(seconds));
-        let mut loads = vec![load(&warm_up).await?];
+        let WarmUp { mut loads, remark, invalid } = self.warm_up(first, seed).await?;
         let mut samples = Vec::new();
         let shares = others.chunks(others.len() / slices.len());
         for ((seconds, users), slice) in slices.into_iter().zip(shares).zip(1..) {
@@ -219,6 +222,8 @@ impl Round<'_> {
         self.look_for(acknowledged..=perhaps, "acknowledged").await?;
         let pid = self.deployment.replicas().first().map(|replica| replica.pid());
         let mut sample = Sample { memory_mib: pid.and_then(memory_mib), ..together(samples) };
+        sample.remarks.extend(remark);
+        sample.invalid.extend(invalid);
         if let Some(collector) = &self.collector {
             sample.invalid.extend(collector.why_invalid(BATCH_DEADLINE).await);
         }
