@@ -12,7 +12,9 @@ const LEASE_PIXELS: &str = "const it = document.querySelector('#lane-left canvas
     for (let at = 0; at < data.length; at += 4) { \
       if (data[at] === 10 && data[at + 1] === 122 && data[at + 2] === 128) count += 1; } \
     return count";
-const LABEL: &str = "document.querySelector('#lane-left canvas').getAttribute('aria-label')";
+/// Empty until the lane is drawn.
+const LABEL: &str =
+    "(document.querySelector('#lane-left canvas').getAttribute('aria-label') ?? '')";
 
 /// Shows that moment, as a person does with the scrubber.
 async fn scrub(browser: &Browser, ms: u64) {
