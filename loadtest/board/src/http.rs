@@ -173,7 +173,8 @@ fn is_ending() -> BoardError {
 }
 
 /// Starts a race. A page that was just opened sends `first`: then one that runs, or has run, stays.
-/// A page with a race in its address sends `link`: then the same race stays.
+/// A page with a race in its address sends `link`: then the same race stays. While another race
+/// runs, the refusal says the race that was asked for, with all defaults.
 async fn start_race(
     State(state): BoardExtractor,
     body: Result<Bytes, BytesRejection>,
@@ -193,7 +194,7 @@ async fn start_race(
     }
     let turn = turn.map_err(|_| {
         let why = "a race is running; wait for its verdict";
-        BoardError::new(ErrorCode::RaceRunning, why)
+        BoardError::new(ErrorCode::RaceRunning, why).with("setup", json!(setup))
     })?;
     state.races.try_send(RaceRequest { setup, turn }).map_err(|_| is_ending())?;
     Ok((StatusCode::ACCEPTED, Json(json!({"started": true}))).into_response())

@@ -164,6 +164,22 @@ async fn a_rung_has_an_address_and_the_page_shows_its_command_and_what_it_says_o
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_link_of_a_seed_leaves_nothing_of_the_rung_that_runs_in_the_form() {
+    let mut page = OpenPage::open("#rung=setnx").await;
+    let RaceRequest { turn, .. } = page.begin().await;
+    page.shows("document.getElementById('start').disabled").await;
+    page.browser.run("location.hash = '#seed=6'").await;
+    page.shows("document.querySelector('[name=seed]').value === '6'").await;
+    page.shows("document.getElementById('rung').hidden").await;
+    page.push(&[json!(["s", 2, 0, "failed", "planned"])]);
+    drop(turn);
+    page.shows("!document.getElementById('start').disabled").await;
+    page.click("#start").await;
+    let RaceRequest { setup, .. } = page.begin().await;
+    assert_eq!(setup, RaceSetup { seed: 6, ..RaceSetup::default() });
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_result_of_a_challenge_is_not_shown_under_another_one() {
     let mut page = OpenPage::open("#challenge=3").await;
     let _race = page.begin().await;

@@ -36,12 +36,6 @@ class ChallengePanel {
     return { challenge: number, right };
   }
 
-  /** The race of the form: that of the challenge, with what was changed. */
-  race(right) {
-    const { given } = this.challenge;
-    return { left: given, right: { ...given, ...right } };
-  }
-
   translate() {
     if (!this.challenge) return;
     const { number, fault, may_change: fields, given } = this.challenge;

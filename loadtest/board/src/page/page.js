@@ -64,22 +64,19 @@ function addressOf(setup) {
 
 // The form.
 
-function fillForm({ challenge, rung, ...race }) {
+function fillForm({ challenge, rung, lanes, ...race }) {
   const form = get('form');
-  challenges.show(challenge ?? null);
+  challenges.show(challenge?.number ?? null);
   rungs.show(rung ?? null);
-  const setup = challenges.challenge ? { ...race, ...challenges.race(race.right) } : race;
-  for (const name of ['seed', 'users', 'stock'].filter((one) => one in setup)) {
-    form.elements[name].value = setup[name];
-  }
-  for (const lane of LANES) {
+  for (const name of ['seed', 'users', 'stock']) form.elements[name].value = race[name];
+  LANES.forEach((lane, index) => {
     const fields = form.querySelector(`[data-lane="${lane}"]`);
-    for (const [name, value] of Object.entries(setup[lane] ?? {})) {
+    for (const [name, value] of Object.entries(lanes[index])) {
       const field = fields.querySelector(`[name="${name}"]`);
       // A bug cannot be chosen.
       if (field) field.value = value;
     }
-  }
+  });
 }
 
 /** A number field as a number; what is none is sent as it is, and the server names the limit. */
@@ -138,10 +135,10 @@ async function openAddress() {
   const setup = setupOfAddress();
   const isLink = Object.keys(setup).length > 0;
   wanted = null;
-  const { code } = await startRace({ ...setup, ...(isLink ? { link: true } : { first: true }) });
-  if (code !== 'race_running') return;
+  const answer = await startRace({ ...setup, ...(isLink ? { link: true } : { first: true }) });
+  if (answer?.code !== 'race_running') return;
   wanted = setup;
-  fillForm(setup);
+  fillForm(answer.setup);
 }
 
 async function inject(fault) {
@@ -171,8 +168,7 @@ function begin(race, setup) {
   announcer.restart();
   views.forEach((view, index) => view.reset(model.lanes[index]));
   if (wanted) return;
-  const [left, right] = setup.lanes;
-  fillForm({ ...setup, left, right, challenge: setup.challenge?.number });
+  fillForm(setup);
   if (!isReplay) history.replaceState(null, '', location.search + addressOf(setup));
 }
 
