@@ -13,7 +13,8 @@ use distlock::{
     Guard, LockError, LockKind, LockName, LockOptions, LockWaiters, Locks, Release, Token, locker,
 };
 use testbed::Program;
-use tokio::runtime::{Builder, Runtime};
+
+use crate::scene::in_a_runtime;
 
 /// What both sides keep a lock for when their processes die, in seconds.
 const TTL_S: u64 = 3;
@@ -69,10 +70,6 @@ impl GoPeer {
     }
 }
 
-fn runtime() -> Runtime {
-    Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("threads")
-}
-
 fn name() -> LockName {
     LockName::new(fresh_name()).expect("a name")
 }
@@ -87,10 +84,6 @@ async fn locks() -> Locks {
 
 async fn take(locks: &Locks, name: &LockName, wait: Duration) -> Result<Guard, LockError> {
     locks.lock(name, &LockOptions::new(wait, locks.guarantees().lease(WAIT_TIMEOUT))).await
-}
-
-fn in_a_runtime(check: impl AsyncFnOnce()) {
-    runtime().block_on(check());
 }
 
 fn each_keeps_the_other_out() {

@@ -11,6 +11,7 @@ mod ends;
 mod etcd;
 mod formats;
 mod holds;
+mod inspection;
 mod languages;
 mod looks;
 mod lua_release;
@@ -72,5 +73,5 @@ fn checks(peer: Peer) -> Vec<Check> {
             [formats::OF_REDISSON, holds::CHECKS, sentinel::CHECKS, synchronizers::CHECKS].concat();
         [looks::OF_REDISSON, ends::OF_REDISSON, &others].concat()
     };
-    [contention::CHECKS, waking::CHECKS, &of_the_peer, ends::OF_BOTH].concat()
+    [contention::CHECKS, waking::CHECKS, inspection::CHECKS, &of_the_peer, ends::OF_BOTH].concat()
 }

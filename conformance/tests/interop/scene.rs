@@ -9,6 +9,7 @@ use conformance::variant::Variant;
 use conformance::{Addresses, Contender, Peer, Servers, ZOOKEEPER_SYNC};
 use distlock::LockKind;
 use testbed::{Redis, ZooKeeper, ZooKeeperOptions};
+use tokio::runtime::Builder;
 use uuid::Uuid;
 
 use crate::nodes;
@@ -110,7 +111,7 @@ pub(crate) fn want(name: &str) -> LockRequest {
 }
 
 /// The kind that speaks the peer's language.
-fn kind(peer: Peer) -> LockKind {
+pub(crate) fn kind(peer: Peer) -> LockKind {
     if peer == Peer::Curator { LockKind::Zookeeper } else { LockKind::Redisson }
 }
 
@@ -169,4 +170,10 @@ pub(crate) fn zookeeper() -> &'static ZooKeeper {
         Servers::shared().bed().zookeeper(options).expect("a ZooKeeper")
     });
     &ZOOKEEPER
+}
+
+/// Runs a check of this library's own calls.
+pub(crate) fn in_a_runtime(check: impl AsyncFnOnce()) {
+    let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    runtime.expect("threads").block_on(check());
 }
