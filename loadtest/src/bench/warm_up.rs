@@ -30,7 +30,7 @@ pub(super) struct WarmUp {
 }
 
 impl Round<'_> {
-    /// Sells to these users for a while that does not count.
+    /// Sells to these users before what is measured.
     pub(super) async fn warm_up(&self, users: &[User], seed: u64) -> Result<WarmUp> {
         if !self.has_jvms() {
             let loads = vec![self.load_for(self.stage.warm_up, users, seed).await?];
