@@ -39,7 +39,7 @@ impl Round<'_> {
         let mut loads = Vec::with_capacity(SLICES);
         let mut elapsed_s = 0.0;
         let mut share = 1.0;
-        for users in users.chunks(users.len() / SLICES) {
+        for users in users.chunks_exact(users.len() / SLICES) {
             let before = self.compiler_seconds();
             let figures = self.load_for(SLICE_S, users, seed).await?;
             // A compiler without work ends its thread, and its time is gone.
