@@ -19,13 +19,14 @@ macro_rules! at {
     };
 }
 
+// The columns of counts are ZEROFILL there, and `007` is no number in JSON: a sum has no zeros.
 macro_rules! shop {
     ($distance:literal) => {
         concat!(
             "SELECT CAST(JSON_OBJECT('id', s.id, 'name', s.name, 'typeId', s.type_id, \
              'images', s.images, 'area', s.area, 'address', s.address, 'x', s.x, 'y', s.y, \
-             'avgPrice', s.avg_price, 'sold', s.sold, 'comments', s.comments, 'score', s.score, \
-             'openHours', s.open_hours, 'createTime', ",
+             'avgPrice', s.avg_price, 'sold', s.sold + 0, 'comments', s.comments + 0, \
+             'score', s.score + 0, 'openHours', s.open_hours, 'createTime', ",
             at!("s.create_time"),
             ", 'updateTime', ",
             at!("s.update_time"),

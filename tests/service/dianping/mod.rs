@@ -19,8 +19,12 @@ use time::OffsetDateTime;
 
 use crate::support::{Answer, Place, Service, client};
 
-/// Two shops of a kind, and users 1 (an admin of the tests) and 2.
+/// Two shops of a kind, in columns that show leading zeros as hm-dianping's own do, and users 1 (an
+/// admin of the tests) and 2.
 const ROWS: &str = "\
+    ALTER TABLE tb_shop MODIFY sold INT(10) UNSIGNED ZEROFILL NOT NULL DEFAULT 0, \
+        MODIFY comments INT(10) UNSIGNED ZEROFILL NOT NULL DEFAULT 0, \
+        MODIFY score INT(2) UNSIGNED ZEROFILL NOT NULL DEFAULT 0; \
     INSERT INTO tb_shop_type (id, name, icon, sort) VALUES (2, 'KTV', '/k.png', 2), \
         (1, '美食', NULL, 1); \
     INSERT INTO tb_shop (id, name, type_id, images, area, x, y, avg_price, open_hours) VALUES \
