@@ -37,16 +37,34 @@ fn seconds(pid: u32) -> Option<f64> {
     seconds_in(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
-/// Seconds of processor time of those threads of a process whose names contain this. A thread that
-/// has ended counts no more.
-pub fn thread_seconds(pid: u32, name: &str) -> f64 {
-    let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return 0.0 };
-    let of_thread = |thread: std::io::Result<std::fs::DirEntry>| {
-        let stat = std::fs::read_to_string(thread.ok()?.path().join("stat")).ok()?;
-        let (before, _) = stat.rsplit_once(')')?;
-        before.contains(name).then(|| seconds_in(&stat)).flatten()
-    };
-    threads.filter_map(of_thread).sum()
+/// Seconds of processor time of each of a process's threads whose name contains this, by number.
+/// A thread that has ended is not among them.
+#[derive(Debug, Clone, Default)]
+pub struct ThreadTimes(BTreeMap<String, f64>);
+
+impl ThreadTimes {
+    /// The processor time of these threads so far.
+    pub fn of(pid: u32, name: &str) -> Self {
+        let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else {
+            return Self::default();
+        };
+        let of_thread = |thread: std::io::Result<std::fs::DirEntry>| {
+            let path = thread.ok()?.path();
+            let stat = std::fs::read_to_string(path.join("stat")).ok()?;
+            let (before, _) = stat.rsplit_once(')')?;
+            let number = path.file_name()?.to_string_lossy().into_owned();
+            before.contains(name).then(|| Some((number, seconds_in(&stat)?))).flatten()
+        };
+        Self(threads.filter_map(of_thread).collect())
+    }
+
+    /// Seconds since `earlier` of the threads that still run. One that is new counts in full.
+    pub fn seconds_since(&self, earlier: &Self) -> f64 {
+        let since = |(number, now): (&String, &f64)| {
+            (now - earlier.0.get(number).copied().unwrap_or(0.0)).max(0.0)
+        };
+        self.0.iter().map(since).sum()
+    }
 }
 
 /// User and system time in the text of a `stat`.
@@ -102,18 +120,30 @@ mod tests {
     #[test]
     fn the_time_of_threads_is_that_of_those_with_the_name() {
         let own = std::process::id();
+        let seconds =
+            move || ThreadTimes::of(own, "spins here").seconds_since(&ThreadTimes::default());
         let spin = move || {
             let mut sum = 0_u64;
-            while thread_seconds(own, "spins here") < 0.06 {
+            while seconds() < 0.06 {
                 sum = (0..100_000).fold(sum, |sum, next| sum.wrapping_mul(31).wrapping_add(next));
             }
             sum
         };
-        assert!(thread_seconds(own, "spins here").abs() < 1e-9, "there is none yet");
+        assert!(seconds().abs() < 1e-9, "there is none yet");
         let thread = std::thread::Builder::new().name("it spins here".to_owned());
         let thread = thread.spawn(spin).expect("a thread");
         assert!(std::hint::black_box(thread.join()).is_ok());
-        assert!(thread_seconds(0, "").abs() < 1e-9, "no process has this number");
+        assert!(ThreadTimes::of(0, "").0.is_empty(), "no process has this number");
+    }
+
+    #[test]
+    fn a_thread_that_ended_takes_no_time_from_the_others() {
+        let times = |of: &[(&str, f64)]| {
+            ThreadTimes(of.iter().map(|(number, s)| ((*number).to_owned(), *s)).collect())
+        };
+        let earlier = times(&[("1", 2.0), ("2", 7.0)]);
+        let now = times(&[("1", 2.5), ("3", 0.25)]);
+        assert!((now.seconds_since(&earlier) - 0.75).abs() < 1e-9);
     }
 
     #[test]

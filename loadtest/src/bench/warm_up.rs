@@ -6,7 +6,7 @@ use std::time::Duration;
 use loadtest_load::stats::Figures;
 use loadtest_load::tokens::User;
 use loadtest_measure::error::Result;
-use loadtest_measure::processes::thread_seconds;
+use loadtest_measure::processes::ThreadTimes;
 
 use super::service::{Round, load};
 
@@ -40,10 +40,10 @@ impl Round<'_> {
         let mut elapsed_s = 0.0;
         let mut share = 1.0;
         for users in users.chunks_exact(users.len() / SLICES) {
-            let before = self.compiler_seconds();
+            let before = self.compilers();
             let figures = self.load_for(SLICE_S, users, seed).await?;
-            // A compiler without work ends its thread, and its time is gone.
-            let compiled_s = (self.compiler_seconds() - before).max(0.0);
+            let replicas = self.compilers().into_iter().zip(&before);
+            let compiled_s: f64 = replicas.map(|(now, before)| now.seconds_since(before)).sum();
             share = compiled_s / figures.elapsed_s.max(f64::MIN_POSITIVE);
             elapsed_s += figures.elapsed_s;
             loads.push(figures);
@@ -66,8 +66,9 @@ impl Round<'_> {
         load(&plan).await
     }
 
-    fn compiler_seconds(&self) -> f64 {
+    /// The compilers of each replica. One without work ends its thread.
+    fn compilers(&self) -> Vec<ThreadTimes> {
         let replicas = self.deployment.replicas().iter();
-        replicas.map(|replica| thread_seconds(replica.pid(), COMPILER_THREAD)).sum()
+        replicas.map(|replica| ThreadTimes::of(replica.pid(), COMPILER_THREAD)).collect()
     }
 }
