@@ -197,7 +197,7 @@ fn redis_use(config: &Serve) -> RedisUse {
         confirmations: servers.lock_replication.confirmations(),
         is_queued: config.purchase_mode.mode() == PurchaseMode::Queued,
         checks_eviction: !servers.redis.allow_eviction,
-        has_dianping: config.dianping.is_served(),
+        dianping: config.dianping.counter(),
     }
 }
 

@@ -6,8 +6,8 @@
 //! it; `tests/flaws` shows what kinds are known to get wrong. Reading order: `protocol` (the
 //! messages), `section_record`, `failure`, `addresses`, `servers`, `driver` (the client), `looks`.
 //! Then `variant` (mechanisms that the registry does not make), `clock`, `counter`, `token_issuer`,
-//! `lock_request`, `spread`, `witness`, `deadline`, `replica`. Then `column`, `peer`, `jvm`, and
-//! `main.rs`, the contender itself.
+//! `lock_request`, `listed`, `spread`, `witness`, `deadline`, `replica`. Then `column`, `peer`,
+//! `jvm`, and `main.rs`, the contender itself.
 
 mod addresses;
 pub mod clock;
@@ -17,6 +17,7 @@ mod deadline;
 mod driver;
 mod failure;
 mod jvm;
+mod listed;
 mod lock_request;
 mod looks;
 mod peer;
@@ -34,6 +35,7 @@ pub use column::column;
 pub use deadline::{WAIT_TIMEOUT, eventually};
 pub use driver::{Contender, PendingResponse, setup, setup_of};
 pub use jvm::Jvm;
+pub use listed::listed;
 pub use lock_request::{fresh_name, overlaps, overtaken};
 pub use peer::Peer;
 pub use replica::Replica;

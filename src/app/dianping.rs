@@ -22,9 +22,7 @@ pub(super) async fn open(
     (redis, health): (&RedisConnection, &Health),
     (locks, options): (&Locks, LockOptions),
 ) -> anyhow::Result<Option<DianpingApi>> {
-    if !config.dianping.is_served() {
-        return Ok(None);
-    }
+    let Some(counter) = config.dianping.counter() else { return Ok(None) };
     let address = &config.database.database_url;
     let (url, pool_size) = (address.expose().to_owned(), config.db_pool);
     let pool = DatabaseOptions { url, pool_size, naive: false, silence: None };
@@ -45,7 +43,7 @@ pub(super) async fn open(
     };
     let sale = DianpingSale {
         orders: DianpingOrders::new(pool.clone(), zone),
-        ids: OrderIds::dianping(redis.clone(), zone),
+        ids: OrderIds::dianping(redis.clone(), zone, counter),
         locks: locks.clone(),
         options,
         lock_server: lock::server_name(config.lock),

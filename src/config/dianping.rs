@@ -8,6 +8,7 @@ use super::Address;
 use super::serve::{LOCK, Serve};
 use crate::domain::UserId;
 use crate::sale::{Guards, Scope};
+use crate::store::OrderCounter;
 use crate::store::dianping::AdoptMode;
 
 /// Which API is served.
@@ -31,6 +32,10 @@ pub struct DianpingArgs {
     /// [default: that of the database server]
     #[arg(long, env = "DIANPING_ZONE", value_parser = zone, allow_hyphen_values = true)]
     pub dianping_zone: Option<UtcOffset>,
+    /// The key of Redis that numbers the orders of a day, as hm-dianping's own replicas name it: with
+    /// `yyyy`, `MM` and `dd` in it, as icr:order:yyyy:MM:dd [default: icr:order:yyyyMMdd]
+    #[arg(long, env = "DIANPING_COUNTER")]
+    pub dianping_counter: Option<OrderCounter>,
     /// Users of `tb_user` who may create vouchers there, by id, separated by commas. Without them
     /// that is refused.
     #[arg(long, env = "DIANPING_ADMINS", value_delimiter = ',')]
@@ -42,6 +47,12 @@ impl DianpingArgs {
     pub fn is_served(&self) -> bool {
         self.api == ApiKind::HmDianping
     }
+
+    /// The counter of its orders, if that API is served.
+    pub fn counter(&self) -> Option<OrderCounter> {
+        let counter = || self.dianping_counter.clone().unwrap_or(OrderCounter::DIANPING);
+        self.is_served().then(counter)
+    }
 }
 
 fn zone(text: &str) -> Result<UtcOffset, String> {
@@ -51,10 +62,11 @@ fn zone(text: &str) -> Result<UtcOffset, String> {
 
 /// Refuses settings by which replicas of both kinds would not exclude each other.
 pub(super) fn check_dianping(serve: &Serve) -> Result<(), String> {
-    let DianpingArgs { dianping_zone, dianping_admins, .. } = &serve.dianping;
+    let DianpingArgs { dianping_zone, dianping_counter, dianping_admins, .. } = &serve.dianping;
     if !serve.dianping.is_served() {
         let given = [
             (dianping_zone.is_some(), "--dianping-zone"),
+            (dianping_counter.is_some(), "--dianping-counter"),
             (!dianping_admins.is_empty(), "--dianping-admins"),
         ];
         return match given.iter().find(|(is_given, _)| *is_given) {

@@ -377,7 +377,7 @@ impl From<StoreError> for ApiError {
             StoreError::Duplicate(_)
             | StoreError::InsufficientStock
             | StoreError::Unexpected(_) => {
-                tracing::error!(%error, "request failed; answered 500");
+                tracing::error!(%error, "request failed");
                 Self::Internal
             }
         }

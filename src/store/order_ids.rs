@@ -7,7 +7,7 @@ use time::{Date, OffsetDateTime, UtcOffset};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
-use super::{RedisConnection, StoreError};
+use super::{OrderCounter, RedisConnection, StoreError};
 use crate::domain::OrderId;
 
 /// Numbers fetched at once. What a replica does not use up is lost: the counter has 32 bits a day.
@@ -24,7 +24,7 @@ pub struct OrderIds {
     zone: UtcOffset,
     /// The first number of a day.
     first: u64,
-    key_of: fn(Date) -> String,
+    counter: OrderCounter,
     block: Arc<Mutex<Block>>,
 }
 
@@ -37,26 +37,18 @@ struct Block {
 impl OrderIds {
     /// Ids from that Redis.
     pub fn new(connection: RedisConnection) -> Self {
-        Self::by(connection, UtcOffset::UTC, 0, |day| format!("icr:order:{day}"))
+        Self::by(connection, UtcOffset::UTC, 0, OrderCounter::NATIVE)
     }
 
     /// Ids from the counter that hm-dianping's own replicas in that zone draw from. They use what
     /// INCR answers, so their first number is 1.
-    pub fn dianping(connection: RedisConnection, zone: UtcOffset) -> Self {
-        Self::by(connection, zone, 1, |day| {
-            let (year, month, day) = day.to_calendar_date();
-            format!("icr:order:{year}{:02}{day:02}", u8::from(month))
-        })
+    pub fn dianping(connection: RedisConnection, zone: UtcOffset, counter: OrderCounter) -> Self {
+        Self::by(connection, zone, 1, counter)
     }
 
-    fn by(
-        connection: RedisConnection,
-        zone: UtcOffset,
-        first: u64,
-        key_of: fn(Date) -> String,
-    ) -> Self {
+    fn by(connection: RedisConnection, zone: UtcOffset, first: u64, counter: OrderCounter) -> Self {
         let block = Block { day: Date::MIN, next: 0, end: 0 };
-        Self { connection, zone, first, key_of, block: Arc::new(Mutex::new(block)) }
+        Self { connection, zone, first, counter, block: Arc::new(Mutex::new(block)) }
     }
 
     /// Another id.
@@ -88,7 +80,7 @@ impl OrderIds {
     }
 
     async fn fetch(&self, day: Date) -> Result<Block, StoreError> {
-        let key = (self.key_of)(day);
+        let key = self.counter.key(day);
         let (end,): (u64,) = redis::pipe()
             .atomic()
             .incr(&key, BLOCK)

@@ -10,7 +10,7 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, Pipeline, RedisResult, Value};
 
-use super::{RedisConnection, RedisKeys, StoreError};
+use super::{OrderCounter, RedisConnection, RedisKeys, StoreError};
 
 /// How long the server may take to connect, and to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(500);
@@ -26,69 +26,70 @@ const WRITE_REFUSALS: [&str; 4] = ["READONLY", "OOM", "MISCONF", "NOREPLICAS"];
 /// Commands on keys and channels of one prefix, separated by semicolons. In a command `K` stands
 /// for a key, `C` for a channel.
 #[derive(Clone, Copy)]
-struct RequiredRights {
-    keys: &'static str,
+struct RequiredRights<'a> {
+    keys: &'a str,
     channels: &'static str,
     commands: &'static str,
 }
 
-const SERVER: RequiredRights =
+const SERVER: RequiredRights<'static> =
     RequiredRights { keys: "", channels: "", commands: "PING; SCRIPT LOAD s; TIME" };
-const EVICTION: RequiredRights = RequiredRights { keys: "", channels: "", commands: "INFO memory" };
-const REPLICATION: RequiredRights =
+const EVICTION: RequiredRights<'static> =
+    RequiredRights { keys: "", channels: "", commands: "INFO memory" };
+const REPLICATION: RequiredRights<'static> =
     RequiredRights { keys: "", channels: "", commands: "INFO replication; WAIT 1 1" };
-const ORDER_IDS: RequiredRights =
+const ORDER_IDS: RequiredRights<'static> =
     RequiredRights { keys: "icr:order:*", channels: "", commands: "INCRBY K 1; EXPIRE K 1" };
-const LOGIN: RequiredRights = RequiredRights {
+const LOGIN: RequiredRights<'static> = RequiredRights {
     keys: "login:*",
     channels: "",
     commands: "EVAL s 1 K; EVALSHA s 1 K; HDEL K f; HGET K f; HGETALL K; HSET K f v; PEXPIRE K 1",
 };
-const DIANPING: [RequiredRights; 2] = [
+const DIANPING: [RequiredRights<'static>; 2] = [
     RequiredRights { keys: "login:*", channels: "", commands: "GET K; SET K v; DEL K; EXPIRE K 1" },
     RequiredRights { keys: "seckill:stock:*", channels: "", commands: "SET K v" },
 ];
-const LIMITS: RequiredRights = RequiredRights {
+const LIMITS: RequiredRights<'static> = RequiredRights {
     keys: "limit:*",
     channels: "",
     commands: "EVAL s 1 K; EVALSHA s 1 K; DEL K; GET K; SET K v",
 };
 /// Housekeeping takes these locks whatever `--lock` says.
-const REDISSON: RequiredRights = RequiredRights {
+const REDISSON: RequiredRights<'static> = RequiredRights {
     keys: "lock:*",
     channels: "redisson_lock__channel:*",
     commands: "EVAL s 1 K; EVALSHA s 1 K; DEL K; EXISTS K; HEXISTS K f; HGET K f; HINCRBY K f 1; \
         HVALS K; PEXPIRE K 1; PTTL K; PUBLISH C m; SUBSCRIBE C; UNSUBSCRIBE C",
 };
-const REDISSON_LATCHES: [RequiredRights; 3] = [
+const REDISSON_LATCHES: [RequiredRights<'static>; 3] = [
     RequiredRights { keys: "redisson_lock_latch:*", channels: "", commands: LATCH },
     RequiredRights { keys: "redisson_unlock_latch:*", channels: "", commands: LATCH },
     // Redisson's scripts are given their channel as a key.
     RequiredRights { keys: "redisson_lock__channel:*", channels: "", commands: "EVALSHA s 1 K" },
 ];
 const LATCH: &str = "GET K; SET K v; DEL K";
-const SET_LOCKS: RequiredRights =
+const SET_LOCKS: RequiredRights<'static> =
     RequiredRights { keys: "lock:*", channels: "", commands: "SET K v; GET K; DEL K; PTTL K" };
-const SETNX_LOCKS: RequiredRights = RequiredRights {
+const SETNX_LOCKS: RequiredRights<'static> = RequiredRights {
     keys: "lock:*",
     channels: "",
     commands: "SETNX K v; GET K; GETSET K v; DEL K; PEXPIRE K 1; PTTL K",
 };
-const FAIR: RequiredRights = RequiredRights {
+const FAIR: RequiredRights<'static> = RequiredRights {
     keys: "distlock_fair*",
     channels: "distlock_fair_channel:*",
     commands: "EVAL s 1 K; EVALSHA s 1 K; DEL K; EXISTS K; GET K; LINDEX K 0; LPOP K; LREM K 0 v; \
         PEXPIRE K 1; PEXPIREAT K 1; RPUSH K v; SET K v; ZADD K 1 v; ZRANGE K 0 0; ZREM K v; \
         ZREMRANGEBYSCORE K 0 0; ZSCORE K v; PUBLISH C m; SUBSCRIBE C; UNSUBSCRIBE C",
 };
-const READ_WRITE: RequiredRights = RequiredRights {
+const READ_WRITE: RequiredRights<'static> = RequiredRights {
     keys: "distlock_rw_*",
     channels: "distlock_rw_*",
     commands: "EVAL s 1 K; EVALSHA s 1 K; DEL K; EXISTS K; GET K; PEXPIRE K 1; PEXPIREAT K 1; \
         RENAME K K; SET K v; ZADD K 1 v; ZRANGE K 0 0; ZRANGEBYSCORE K 0 0; ZREM K v; \
         ZREMRANGEBYSCORE K 0 0; ZSCORE K v; PUBLISH C m; SUBSCRIBE C; UNSUBSCRIBE C",
 };
-const QUEUE: RequiredRights = RequiredRights {
+const QUEUE: RequiredRights<'static> = RequiredRights {
     keys: "{v:*",
     channels: "",
     commands: "EVAL s 1 K; EVALSHA s 1 K; DEL K; EXISTS K; HDEL K f; HGET K f; HINCRBY K f 1; \
@@ -96,17 +97,17 @@ const QUEUE: RequiredRights = RequiredRights {
         XADD K * f v; XAUTOCLAIM K g c 1 0; XCLAIM K g c 1 1; XDEL K 1; XGROUP CREATE K g 0; \
         XGROUP DELCONSUMER K g c; XLEN K; XPENDING K g; XREADGROUP GROUP g c STREAMS K >",
 };
-const STREAMS: RequiredRights = RequiredRights {
+const STREAMS: RequiredRights<'static> = RequiredRights {
     keys: "streams:*",
     channels: "",
     commands: "EVAL s 1 K; EVALSHA s 1 K; PEXPIRE K 1; ZADD K 1 v; ZCARD K; ZREM K v; \
         ZREMRANGEBYSCORE K 0 0; ZSCORE K v",
 };
-const REQUESTS: RequiredRights =
+const REQUESTS: RequiredRights<'static> =
     RequiredRights { keys: "request:*", channels: "", commands: "GET K; SET K v" };
 
 /// What of Redis a configuration uses.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct RedisUse {
     /// The keys of the lock around a purchase, if they are in this Redis.
     pub lock: Option<RedisKeys>,
@@ -114,15 +115,15 @@ pub struct RedisUse {
     pub confirmations: u32,
     /// Whether purchases are queued.
     pub is_queued: bool,
-    /// Whether the API of hm-dianping is served.
-    pub has_dianping: bool,
+    /// The counter of hm-dianping's orders, if its API is served.
+    pub dianping: Option<OrderCounter>,
     /// Whether the eviction policy is looked at.
     pub checks_eviction: bool,
 }
 
 impl RedisUse {
-    fn needs(self) -> impl Iterator<Item = &'static RequiredRights> {
-        let of_lock: &[RequiredRights] = match self.lock {
+    fn needs<'a>(&self, counter: Option<&'a str>) -> impl Iterator<Item = RequiredRights<'a>> {
+        let of_lock: &[RequiredRights<'static>] = match self.lock {
             // A hash is as housekeeping's locks are, whose rights are needed anyway.
             None | Some(RedisKeys::Hash) => &[],
             Some(RedisKeys::Set) => &[SET_LOCKS],
@@ -130,16 +131,18 @@ impl RedisUse {
             Some(RedisKeys::Fair) => &[FAIR],
             Some(RedisKeys::ReadWrite) => &[READ_WRITE],
         };
-        let is_used: [(bool, &'static [RequiredRights]); 7] = [
+        let is_used: [(bool, &'static [RequiredRights<'static>]); 7] = [
             (true, &[SERVER, ORDER_IDS, LOGIN, LIMITS, REDISSON]),
             (true, &REDISSON_LATCHES),
             (true, of_lock),
             (self.confirmations > 0, &[REPLICATION]),
             (self.is_queued, &[QUEUE, REQUESTS, STREAMS]),
             (self.checks_eviction, &[EVICTION]),
-            (self.has_dianping, &DIANPING),
+            (self.dianping.is_some(), &DIANPING),
         ];
-        is_used.into_iter().filter(|(is_used, _)| *is_used).flat_map(|(_, needs)| needs)
+        let used = is_used.into_iter().filter(|(is_used, _)| *is_used);
+        let used = used.flat_map(|(_, needs)| needs).copied();
+        used.chain(counter.map(|keys| RequiredRights { keys, ..ORDER_IDS }))
     }
 }
 
@@ -202,7 +205,9 @@ impl RedisRights {
             }
             answer.extract_error()?;
         }
-        let questions: Vec<_> = self.uses.needs().flat_map(RequiredRights::questions).collect();
+        let counter = self.uses.dianping.as_ref().map(OrderCounter::pattern);
+        let needs = self.uses.needs(counter.as_deref());
+        let questions: Vec<_> = needs.flat_map(RequiredRights::questions).collect();
         let mut commands = Pipeline::with_capacity(questions.len());
         for (need, text) in &questions {
             commands.add_command(need.command(text));
@@ -234,12 +239,12 @@ fn refusal(answer: &Value) -> Option<String> {
     is_refusal.then(|| details.to_owned())
 }
 
-impl RequiredRights {
+impl RequiredRights<'_> {
     fn commands(&self) -> impl Iterator<Item = &'static str> + use<> {
         self.commands.split("; ")
     }
 
-    fn questions(&'static self) -> impl Iterator<Item = (&'static Self, &'static str)> {
+    fn questions(self) -> impl Iterator<Item = (Self, &'static str)> {
         self.commands().map(move |text| (self, text))
     }
 
@@ -287,17 +292,17 @@ mod tests {
 
     /// Reads of a lock by waiters and losers that name its holder. `deploy/redis.acl` has these
     /// rights, and no start demands them: without them no holder is named.
-    const HOLDERS: RequiredRights = RequiredRights {
+    const HOLDERS: RequiredRights<'static> = RequiredRights {
         keys: "lock:*",
         channels: "",
         commands: "TYPE K; STRLEN K; HLEN K; HKEYS K; HSTRLEN K f; LRANGE K 0 0",
     };
 
     /// Looks for deadlocks of jobs, which no start demands: without them a replica counts none.
-    const DEADLOCKS: RequiredRights =
+    const DEADLOCKS: RequiredRights<'static> =
         RequiredRights { keys: "distlock_waits", channels: "", commands: "HGETALL K; HDEL K f" };
 
-    const ALL: [&[RequiredRights]; 6] = [
+    const ALL: [&[RequiredRights<'static>]; 6] = [
         &[SERVER, EVICTION, REPLICATION, ORDER_IDS, LOGIN, LIMITS, REDISSON],
         &REDISSON_LATCHES,
         &[SET_LOCKS, SETNX_LOCKS, FAIR, READ_WRITE],

@@ -44,6 +44,7 @@ fn probes(place: &Place) -> usize {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_start_without_a_right_is_refused_with_a_sentence_that_names_it() {
     let user = User::create("starts").await;
+    let dianping = ["--api", "hm-dianping", "--dianping-counter", "irc:order:yyyyMMdd"];
     let queued = ["--mode", "queued", "--writer", "grouped"];
     for (taken, missing, flags) in [
         ("-eval", "+eval", &[][..]),
@@ -64,6 +65,7 @@ async fn a_start_without_a_right_is_refused_with_a_sentence_that_names_it() {
         ("-zadd", "+zadd", &["--lock", "fair"]),
         ("-setnx", "+setnx", &["--lock", "setnx-expire"]),
         ("-set", "+set", &["--limit-orders-user", "5"]),
+        ("+ping", "~irc:order:*", &dianping),
         ("-xautoclaim -xgroup|create", "+xautoclaim +xgroup|create", &queued),
     ] {
         user.set(taken);

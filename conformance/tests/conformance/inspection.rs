@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use conformance::listed;
 use distlock::{
     Guarantees, Guard, HoldKind, LockError, LockHolder, LockName, LockOptions, LockSnapshot,
     LockState, LockWaiters, Locks, OwnerTag, RemainingLease,
@@ -95,18 +96,6 @@ async fn the_holder(locks: &Locks, name: &LockName) -> LockHolder {
     let LockState::Held(holders) = seen.state else { panic!("not held any more: {seen:?}") };
     let [holder] = &holders[..] else { panic!("more than one holder: {holders:?}") };
     holder.clone()
-}
-
-async fn listed(locks: &Locks, prefix: &str) -> Result<Vec<String>, LockError> {
-    let (mut names, mut cursor) = (Vec::new(), None);
-    loop {
-        let page = locks.list(prefix, cursor, 100).await?;
-        names.extend(page.locks.into_iter().map(|lock| lock.name));
-        cursor = page.next;
-        if cursor.is_none() {
-            return Ok(names);
-        }
-    }
 }
 
 fn a_held_lock_is_shown(arena: &Arena) {

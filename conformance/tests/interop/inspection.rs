@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use conformance::listed;
 use conformance::protocol::Outcome;
 use distlock::{LockError, LockHolder, LockName, LockOptions, Locks, RemainingLease, locker};
 
@@ -33,7 +34,7 @@ fn a_foreign_holder_is_inspected_listed_and_named_to_a_waiter(scene: &Scene) {
         let shown = locks.inspect(&name).await.expect("an answer");
         let [holder] = shown.state.holders() else { panic!("one holds it: {shown:?}") };
         is_theirs(holder);
-        assert_eq!(listed(&locks, &want.name).await, [want.name.as_str()]);
+        assert_eq!(listed(&locks, &want.name).await.expect("a list"), [want.name.as_str()]);
         let options = LockOptions::new(LONG_ENOUGH_TO_ASK, locks.guarantees().lease(RENEWED));
         let refused = locks.lock(&name, &options).await.expect_err("it is held");
         let LockError::TimedOut { holder: Some(named), .. } = refused else {
@@ -57,17 +58,5 @@ fn assert_is(holder: &LockHolder, znode: Option<&str>, owner: &str) {
         assert_eq!((holder.owner.as_deref(), holder.holds), (Some(owner), Some(2)));
         let RemainingLease::Ends(left) = holder.lease else { panic!("{holder:?}") };
         assert!(left <= RENEWED && !left.is_zero(), "{left:?}");
-    }
-}
-
-async fn listed(locks: &Locks, prefix: &str) -> Vec<String> {
-    let (mut names, mut cursor) = (Vec::new(), None);
-    loop {
-        let page = locks.list(prefix, cursor, 100).await.expect("a page");
-        names.extend(page.locks.into_iter().map(|lock| lock.name));
-        cursor = page.next;
-        if cursor.is_none() {
-            return names;
-        }
     }
 }

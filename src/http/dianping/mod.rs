@@ -49,6 +49,7 @@ pub(super) fn router(api: ApiState, own: DianpingApi) -> Router<ApiState> {
         .route("/user/code", post(AnyHandler::of(users::send_code)))
         .route("/user/login", post(AnyHandler::of(users::login)))
         .route("/user/me", get(AnyHandler::of(users::me)))
+        .route("/user/info/{id}", get(AnyHandler::of(pages::user_info)))
         .route("/user/logout", post(AnyHandler::of(users::logout)))
         .route("/voucher/list/{shopId}", get(AnyHandler::of(pages::vouchers)))
         .route("/voucher", post(AnyHandler::of(vouchers::create)))
@@ -58,5 +59,6 @@ pub(super) fn router(api: ApiState, own: DianpingApi) -> Router<ApiState> {
         .route("/shop/of/type", get(AnyHandler::of(pages::shops)))
         .route("/shop-type/list", get(AnyHandler::of(pages::shop_types)))
         .route("/blog/hot", get(AnyHandler::of(pages::hot_blogs)))
+        .route("/blog/of/me", get(AnyHandler::of(pages::own_blogs)))
         .with_state(DianpingState { api, own: Arc::new(own) })
 }

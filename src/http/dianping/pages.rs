@@ -1,11 +1,12 @@
-//! What is only read, without a login.
+//! What is only read. A user's own page needs a login, the others do not.
 
 use axum::extract::State;
 use axum::response::Response;
 
 use super::DianpingState;
-use super::envelope::{DianpingFailure, data};
+use super::envelope::{DianpingFailure, data, done};
 use super::params::{PathNumber, QueryParams};
+use super::users::TokenHolder;
 use crate::domain::LAST_ID;
 
 /// The vouchers of a shop.
@@ -50,4 +51,22 @@ pub(super) async fn hot_blogs(
     params: QueryParams,
 ) -> Result<Response, DianpingFailure> {
     Ok(data(state.own.pages.hot_blogs(params.page()?).await?))
+}
+
+/// A page of the caller's own posts.
+pub(super) async fn own_blogs(
+    State(state): State<DianpingState>,
+    caller: TokenHolder,
+    params: QueryParams,
+) -> Result<Response, DianpingFailure> {
+    Ok(data(state.own.pages.blogs_of(caller.user.id, params.page()?).await?))
+}
+
+/// What a user says on the own page; a success without data if there is nothing.
+pub(super) async fn user_info(
+    State(state): State<DianpingState>,
+    _caller: TokenHolder,
+    PathNumber(user): PathNumber,
+) -> Result<Response, DianpingFailure> {
+    Ok(state.own.pages.user_info(user).await?.map_or_else(done, data))
 }

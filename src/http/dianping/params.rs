@@ -15,8 +15,9 @@ use super::DianpingState;
 use super::envelope::DianpingFailure;
 use crate::domain::VoucherId;
 
-const TIME: StaticFormatDescription =
-    format_description!("[year]-[month]-[day]T[hour]:[minute][optional [:[second]]]");
+const TIME: StaticFormatDescription = format_description!(
+    "[year]-[month]-[day]T[hour]:[minute][optional [:[second][optional [.[subsecond]]]]]"
+);
 
 /// The number in the path, from 1 on.
 pub(super) struct PathNumber(pub(super) u64);

@@ -63,8 +63,9 @@ where
     }
 }
 
-/// What a login sends.
-#[derive(Deserialize, Validate)]
+/// What a login sends. What is absent is wrong as an empty one is.
+#[derive(Default, Deserialize, Validate)]
+#[serde(default)]
 pub(super) struct Login {
     #[garde(length(chars, max = 32))]
     phone: String,

@@ -25,7 +25,7 @@ pub use pages::DianpingPages;
 pub use vouchers::{DianpingVoucher, DianpingVouchers, SeckillPart};
 
 /// The tables, in the order in which they are made.
-pub(super) const TABLES: [&str; 7] = [
+pub(super) const TABLES: [&str; 8] = [
     "tb_user",
     "tb_shop_type",
     "tb_shop",
@@ -33,6 +33,7 @@ pub(super) const TABLES: [&str; 7] = [
     "tb_seckill_voucher",
     "tb_voucher_order",
     "tb_blog",
+    "tb_user_info",
 ];
 
 /// A JSON object without nulls.

@@ -1,12 +1,13 @@
-//! What the pages show that lead to a voucher, and a shop's vouchers. The statements build the
+//! What the pages show that lead to a voucher, a shop's vouchers, and a user's own page. The statements build the
 //! objects of the API, so that their fields stand in one place.
 
 use sqlx::MySqlPool;
 
 use super::{JsonObject, objects};
+use crate::domain::UserId;
 use crate::store::StoreError;
 
-/// Shops, kinds of shops, posts, and vouchers of shops.
+/// Shops, kinds of shops, posts, vouchers of shops, and what users say of themselves.
 #[derive(Clone)]
 pub struct DianpingPages {
     pool: MySqlPool,
@@ -37,6 +38,28 @@ macro_rules! shop {
     };
 }
 
+macro_rules! blogs {
+    ($which:literal) => {
+        concat!(
+            "SELECT CAST(JSON_OBJECT('id', b.id, 'shopId', b.shop_id, 'userId', b.user_id, \
+             'title', b.title, 'images', b.images, 'content', b.content, 'liked', b.liked + 0, \
+             'comments', b.comments + 0, 'name', u.nick_name, 'icon', u.icon, 'createTime', ",
+            at!("b.create_time"),
+            ", 'updateTime', ",
+            at!("b.update_time"),
+            ") AS CHAR) FROM tb_blog b LEFT JOIN tb_user u ON u.id = b.user_id ",
+            $which
+        )
+    };
+}
+
+/// A number of one digit that is `true` or `false` there.
+macro_rules! flag {
+    ($column:literal) => {
+        concat!("JSON_EXTRACT(IF(", $column, " > 0, 'true', 'false'), '$')")
+    };
+}
+
 const SHOP: &str = concat!(shop!("NULL"), " WHERE s.id = ?");
 const SHOPS: &str = concat!(shop!("NULL"), " WHERE s.type_id = ? ORDER BY s.id LIMIT ? OFFSET ?");
 const SHOPS_NEAR: &str = concat!(
@@ -46,15 +69,15 @@ const SHOPS_NEAR: &str = concat!(
 );
 const SHOP_TYPES: &str = "SELECT CAST(JSON_OBJECT('id', id, 'name', name, 'icon', icon, \
      'sort', sort) AS CHAR) FROM tb_shop_type ORDER BY sort, id LIMIT 100";
-const HOT_BLOGS: &str = concat!(
-    "SELECT CAST(JSON_OBJECT('id', b.id, 'shopId', b.shop_id, 'userId', b.user_id, \
-     'title', b.title, 'images', b.images, 'content', b.content, 'liked', b.liked, \
-     'comments', b.comments, 'name', u.nick_name, 'icon', u.icon, 'createTime', ",
-    at!("b.create_time"),
-    ", 'updateTime', ",
-    at!("b.update_time"),
-    ") AS CHAR) FROM tb_blog b LEFT JOIN tb_user u ON u.id = b.user_id \
-     ORDER BY b.liked DESC, b.id LIMIT ? OFFSET ?"
+const HOT_BLOGS: &str = blogs!("ORDER BY b.liked DESC, b.id LIMIT ? OFFSET ?");
+const BLOGS_OF_USER: &str = blogs!("WHERE b.user_id = ? ORDER BY b.id LIMIT ? OFFSET ?");
+const USER_INFO: &str = concat!(
+    "SELECT CAST(JSON_OBJECT('userId', user_id, 'city', city, 'introduce', introduce, \
+     'fans', fans, 'followee', followee, 'gender', ",
+    flag!("gender"),
+    ", 'birthday', DATE_FORMAT(birthday, '%Y-%m-%d'), 'credits', credits, 'level', ",
+    flag!("level"),
+    ") AS CHAR) FROM tb_user_info WHERE user_id = ?"
 );
 const VOUCHERS: &str = concat!(
     "SELECT CAST(JSON_OBJECT('id', v.id, 'shopId', v.shop_id, 'title', v.title, \
@@ -113,5 +136,17 @@ impl DianpingPages {
     pub async fn hot_blogs(&self, page: u32) -> Result<Vec<JsonObject>, StoreError> {
         let query = sqlx::query(HOT_BLOGS).bind(BLOGS_A_PAGE).bind((page - 1) * BLOGS_A_PAGE);
         objects(&self.pool, query).await
+    }
+
+    /// A page of a user's posts, counted from 1.
+    pub async fn blogs_of(&self, user: UserId, page: u32) -> Result<Vec<JsonObject>, StoreError> {
+        let query = sqlx::query(BLOGS_OF_USER).bind(user.0);
+        let query = query.bind(BLOGS_A_PAGE).bind((page - 1) * BLOGS_A_PAGE);
+        objects(&self.pool, query).await
+    }
+
+    /// What a user says on the own page; most have said nothing.
+    pub async fn user_info(&self, user: u64) -> Result<Option<JsonObject>, StoreError> {
+        Ok(objects(&self.pool, sqlx::query(USER_INFO).bind(user)).await?.pop())
     }
 }

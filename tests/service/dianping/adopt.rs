@@ -168,7 +168,7 @@ async fn an_empty_database_gets_the_tables_and_undo_keeps_those_that_have_rows()
     let mut database = connect(&place).await;
     let native = tables(&mut database).await;
     let (code, text) = run(&place, &[]).await;
-    assert_eq!((code, text.matches("made the table tb_").count()), (0, 7), "{text}");
+    assert_eq!((code, text.matches("made the table tb_").count()), (0, 8), "{text}");
     drop(app(&place, &flags).await.expect("it serves"));
     database.execute("INSERT INTO tb_shop_type (id) VALUES (1)").await.expect("a row");
     let (code, text) = run(&place, &["--undo"]).await;

@@ -7,7 +7,7 @@ use sqlx::{Executor, Row};
 use time::{OffsetDateTime, UtcOffset};
 
 use super::{DianpingService, ID_EPOCH, call, counter_of, data, message, seckill_voucher};
-use crate::support::client;
+use crate::support::{Service, client};
 
 const PAST: [&str; 2] = ["2020-01-01T00:00:00", "2020-01-02T00:00:00"];
 const FUTURE: [&str; 2] = ["2037-01-01T00:00:00", "2037-01-02T00:00:00"];
@@ -136,12 +136,52 @@ async fn the_pages_that_lead_to_a_voucher_have_their_data_without_nulls() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_users_own_page_has_the_users_posts_and_what_is_said_of_other_users() {
+    let api = DianpingService::start().await;
+    let token = api.login("13800000002").await;
+    let get = async |path| api.call((Method::GET, path), &token, Value::Null).await;
+    let blogs = data(get("/blog/of/me").await);
+    assert_eq!((blogs.as_array().map(Vec::len), &blogs[0]["id"]), (Some(1), &json!(4)));
+    assert_eq!(data(get("/blog/of/me?current=2").await), json!([]));
+    let info = json!({"userId": 2, "city": "杭州", "fans": 7, "followee": 0, "gender": true,
+        "birthday": "1999-12-31", "credits": 0, "level": false});
+    assert_eq!(data(get("/user/info/2").await), info);
+    assert_eq!(get("/user/info/1").await.expect(200), json!({"success": true}));
+    for path in ["/blog/of/me", "/user/info/2"] {
+        assert_eq!(api.get(path).await.status.as_u16(), 401, "{path}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn order_ids_are_drawn_from_the_counter_that_the_service_names() {
+    let place = super::adopted().await;
+    let start = ["--api", "hm-dianping", "--dianping-admins", "1"];
+    let counter = ["--dianping-counter", "icr:order:yyyy:MM:dd"];
+    let service = Service::start_at(place, &[&start[..], &counter].concat()).await;
+    let api = DianpingService { service };
+    let (voucher, token) = (api.voucher(1).await, api.login("13800000002").await);
+    let mut redis = api.redis().await;
+    let keys = [0, 1].map(|days| {
+        let (year, month, day) =
+            (OffsetDateTime::now_utc().date() + time::Duration::days(days)).to_calendar_date();
+        format!("icr:order:{year}:{:02}:{day:02}", u8::from(month))
+    });
+    let (method, path) = buy(voucher);
+    let id = data(api.call((method, &path), &token, Value::Null).await).as_i64().expect("an id");
+    let counts: [Option<i64>; 2] = redis.mget(&keys).await.expect("the counts");
+    let count = counts.into_iter().flatten().max().expect("a counter of that name");
+    assert!((1..=count).contains(&(id & 0xffff_ffff)), "{count} {id}");
+    let unused: Option<i64> = redis.get(counter_of(OffsetDateTime::now_utc())).await.expect("it");
+    assert_eq!(unused, None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_shop_lists_its_vouchers_with_stock_and_times_that_have_no_zone() {
     let api = DianpingService::start().await;
     let admin = api.login("13800000001").await;
     let plain = json!({"shopId": 1, "title": "plain", "payValue": 1, "actualValue": 2});
     let plain = data(api.call((Method::POST, "/voucher"), &admin, plain).await);
-    let body = seckill_voucher(7, ["2020-01-01T00:00", NOW[1]]);
+    let body = seckill_voucher(7, ["2020-01-01T00:00", "2037-01-02T00:00:30.000"]);
     let sale = data(api.call((Method::POST, "/voucher/seckill"), &admin, body).await);
     let list = data(api.get("/voucher/list/1").await);
     let expected = json!([
@@ -193,7 +233,7 @@ async fn times_are_those_of_the_zone_that_the_service_has() {
     };
     let east = UtcOffset::from_hms(8, 0, 0).expect("a zone");
     let start = ["--api", "hm-dianping", "--dianping-admins", "1", "--dianping-zone", "+08:00"];
-    let service = crate::support::Service::start_at(place, &start).await;
+    let service = Service::start_at(place, &start).await;
     let api = DianpingService { service };
     let admin = api.login("13800000001").await;
     let minute = time::Duration::MINUTE;

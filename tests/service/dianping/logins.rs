@@ -65,6 +65,14 @@ async fn wrong_phones_and_codes_are_refused_and_guesses_are_limited() {
         let refused = api.call((Method::POST, &path), "", Value::Null).await;
         assert_eq!(message(refused), "手机号格式错误", "{phone}");
     }
+    for (body, reason) in [
+        (json!({}), "手机号格式错误"),
+        (json!({"phone": "13800000001"}), "验证码错误"),
+        (json!({"phone": "13800000001", "code": ""}), "验证码错误"),
+    ] {
+        let refused = api.call((Method::POST, "/user/login"), "", body.clone()).await;
+        assert_eq!(message(refused), reason, "{body}");
+    }
     let path = "/user/code?phone=13700000001";
     let code = data(api.call((Method::POST, path), "", Value::Null).await);
     let mut refusals = Vec::new();

@@ -33,7 +33,9 @@ const ROWS: &str = "\
     INSERT INTO tb_user (id, phone, nick_name, icon) VALUES (1, '13800000001', 'ann', '/a.png'), \
         (2, '13800000002', 'bob', ''); \
     INSERT INTO tb_blog (id, shop_id, user_id, title, images, content, liked) VALUES \
-        (4, 1, 2, 'good', 'c.jpg', 'tea', 1), (5, 1, 1, 'best', 'd.jpg', 'rice', 9)";
+        (4, 1, 2, 'good', 'c.jpg', 'tea', 1), (5, 1, 1, 'best', 'd.jpg', 'rice', 9); \
+    INSERT INTO tb_user_info (user_id, city, fans, gender, birthday) VALUES \
+        (2, '杭州', 7, 1, '1999-12-31')";
 
 /// A service of the API at a place of its own, with the rows above.
 pub(crate) struct DianpingService {

@@ -15,6 +15,7 @@ use serde_json::json;
 use sqlx::{MySqlPool, Row};
 use time::OffsetDateTime;
 use tokio::net::TcpListener;
+use tokio::task::AbortHandle;
 
 use super::{ID_EPOCH, counter_of};
 
@@ -46,7 +47,8 @@ pub(super) struct PeerReplica {
 }
 
 impl PeerReplica {
-    pub(super) async fn serve(self) -> SocketAddr {
+    /// Its address, and the task that serves until it is aborted.
+    pub(super) async fn serve(self) -> (SocketAddr, AbortHandle) {
         let check = async |State(peer): State<Self>| {
             peer.checks.fetch_add(1, Ordering::Relaxed);
             "{}"
@@ -63,8 +65,8 @@ impl PeerReplica {
             .with_state(self);
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("it is bound");
-        tokio::spawn(async move { axum::serve(listener, routes).await });
-        address
+        let serving = tokio::spawn(async move { axum::serve(listener, routes).await });
+        (address, serving.abort_handle())
     }
 
     /// Whether the user has bought.

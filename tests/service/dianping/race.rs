@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 
 use redis::AsyncCommands;
 use reqwest::Method;
-use serde_json::Value;
+use serde_json::{Value, json};
 use sqlx::{Executor, MySqlPool, Row};
 use testbed::Program;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use super::peer::{PeerReplica, TRY_LOCK, UNLOCK, script};
-use super::{DianpingService, data, message, serve};
+use super::{DianpingService, call, data, message, serve};
 use crate::support::{Service, client, eventually, servers};
 
 /// The configuration that ships for replicas of both, and its servers.
@@ -43,6 +43,10 @@ fn proxy(ours: [SocketAddr; 2], theirs: SocketAddr) -> (Program, String) {
     let args = ["-db", "-f", file.to_str().expect("text")];
     let program = servers().bed.program("haproxy", Path::new("/usr/sbin/haproxy"), &args);
     (program.expect("HAProxy is installed"), format!("http://{address}"))
+}
+
+fn address(service: &Service) -> SocketAddr {
+    service.url["http://".len()..].parse().expect("an address")
 }
 
 /// What the user knows at the end.
@@ -97,9 +101,9 @@ async fn two_replicas_and_one_of_hm_dianping_sell_the_stock_once_and_no_user_twi
     let pool = MySqlPool::connect(&first.service.place.database_url).await.expect("a pool");
     let theirs = PeerReplica { redis, pool, purchases: Arc::default(), checks: Arc::default() };
     let checks = theirs.checks.clone();
-    let address = |service: &Service| service.url["http://".len()..].parse().expect("an address");
     let ours = [address(&first.service), address(&second)];
-    let (_proxy, url) = proxy(ours, theirs.serve().await);
+    let (theirs, _) = theirs.serve().await;
+    let (_proxy, url) = proxy(ours, theirs);
     // Two failed ones would take it out.
     eventually("the proxy has looked at it three times", async || {
         checks.load(Ordering::Relaxed) >= 3
@@ -130,6 +134,35 @@ async fn two_replicas_and_one_of_hm_dianping_sell_the_stock_once_and_no_user_twi
     assert!((told..=told + doubtful).contains(&STOCK), "{bought:?}, in doubt {doubtful}");
     assert!(bought["ours"] > 0 && bought["theirs"] > 0, "{bought:?}");
     second.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pages_are_those_of_hm_dianping_and_ours_only_without_a_replica_of_its_own() {
+    let ours = [DianpingService::start().await, DianpingService::start().await];
+    let first = &ours[0].service;
+    let redis = ours[0].redis().await;
+    let pool = MySqlPool::connect(&first.place.database_url).await.expect("a pool");
+    let theirs = PeerReplica { redis, pool, purchases: Arc::default(), checks: Arc::default() };
+    let (theirs, serving) = theirs.serve().await;
+    let addresses = [0, 1].map(|at| address(&ours[at].service));
+    let (_proxy, url) = proxy(addresses, theirs);
+    let page = async || -> Value {
+        let answer = client().get(format!("{url}/shop-type/list")).send().await;
+        let Ok(answer) = answer else { return Value::Null };
+        answer.json().await.unwrap_or_default()
+    };
+    eventually("pages are theirs", async || page().await == json!({})).await;
+    for _ in 0..20 {
+        assert_eq!(page().await, json!({}), "a page of another replica");
+    }
+    let shared = async || call(&url, (Method::GET, "/voucher/list/1"), "", Value::Null).await;
+    let mut statuses = Vec::new();
+    for _ in 0..6 {
+        statuses.push(shared().await.status.as_u16());
+    }
+    assert!(statuses.contains(&200) && statuses.contains(&404), "both are asked: {statuses:?}");
+    serving.abort();
+    eventually("pages are ours", async || page().await["success"] == true).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
