@@ -131,7 +131,7 @@ pub const ROWS: [Row; 46] = [
         "semi-sync",
         "grouped, primary and semi-synchronous replica",
         ("grouped, semi-sync", GATHERED),
-        None,
+        Some(at_least(0.7, 0.7)),
     ),
     row("async", "grouped, primary and asynchronous replica", ("grouped, async", GATHERED), None),
     // Each has as many as the one.
