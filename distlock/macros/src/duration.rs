@@ -15,8 +15,8 @@ pub(crate) const LEASE_MS: RangeInclusive<u64> = 10..=86_400_000;
 /// two round trips, `LockOptions` checks at run time.
 pub(crate) fn parse_ms(literal: &LitStr, range: &RangeInclusive<u64>) -> Result<u64> {
     let text = literal.value();
-    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
-    let unit = UNITS.iter().find(|(unit, _)| *unit == &text[digits.len()..]);
+    let (digits, rest) = text.split_at(text.bytes().take_while(u8::is_ascii_digit).count());
+    let unit = UNITS.iter().find(|(unit, _)| *unit == rest);
     let ms = unit
         .zip(digits.parse::<u64>().ok())
         .and_then(|((_, unit), count)| count.checked_mul(*unit))

@@ -3,6 +3,7 @@
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, quote_spanned};
 use syn::ext::IdentExt;
+use syn::spanned::Spanned;
 use syn::visit::Visit;
 use syn::visit_mut::VisitMut;
 use syn::{
@@ -37,19 +38,21 @@ pub(crate) fn expand(arguments: &Arguments, mut function: ItemFn) -> Result<Item
     let lease = arguments.lease_ms.map(milliseconds);
     let lease = lease
         .unwrap_or_else(|| quote_spanned!(hygienic()=> ::distlock::LockOptions::WATCHDOG_LEASE));
+    // An error of the return type stands there, and not at the whole attribute.
+    let question = quote_spanned!(hygienic().located_at(output.span())=> ?);
     let body = &function.block;
     // `locks` is a clone: the body may move what has the locks. The first statement of the block
     // tells the compiler its type, as the signature does for the body of a function.
     function.block = parse_quote_spanned! {hygienic()=> {
         let locks = <::distlock::Locks as ::core::clone::Clone>::clone(&#locks);
-        let name = ::distlock::LockName::new(#name)?;
+        let name = ::distlock::LockName::new(#name)#question;
         let options = ::distlock::LockOptions::new(#wait, locks.guarantees().lease(#lease));
         locks.run(&name, &options, async move {
             if let ::core::option::Option::Some(output) = ::core::option::Option::None::<#output> {
                 return output;
             }
             #body
-        }).await?
+        }).await #question
     }};
     Ok(function)
 }

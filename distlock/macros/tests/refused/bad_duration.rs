@@ -10,4 +10,7 @@ async fn lease_with_fraction(locks: Locks) -> Result<(), LockError> {}
 #[distlock_macros::locked(name = "order", lease = "20000000000000000h")]
 async fn lease_too_long(locks: Locks) -> Result<(), LockError> {}
 
+#[distlock_macros::locked(name = "order", wait = "+5s")]
+async fn wait_with_sign(locks: Locks) -> Result<(), LockError> {}
+
 fn main() {}
