@@ -90,10 +90,20 @@ where
             // Called under the lock: a service may begin before its future is polled.
             let work = async { inner.call(request).await };
             locks.run(&name, &options, work).await.unwrap_or_else(|error| {
-                tracing::debug!(%error, lock = %name, "request refused without its lock");
+                log(&error, &name);
                 Ok(problem(refusal(&error)))
             })
         })
+    }
+}
+
+/// What every request will meet is an error of the program, which its operator must see.
+fn log(error: &LockError, name: &LockName) {
+    const TEXT: &str = "request refused without its lock";
+    if matches!(error, LockError::BadRequest { .. } | LockError::Unsupported(_)) {
+        tracing::error!(%error, lock = %name, "{TEXT}");
+    } else {
+        tracing::debug!(%error, lock = %name, "{TEXT}");
     }
 }
 

@@ -15,7 +15,7 @@
 //! again. It is no consistent read, so the snapshot of REPEATABLE READ is taken after it.
 //!
 //! Bounds: one row per resource, to be deleted with it. A stale holder must ROLLBACK. Source:
-//! Kleppmann, "How to do distributed locking". Test: `tests/mysql_tokens.rs`.
+//! Kleppmann, "How to do distributed locking". Test: `tests/mysql/mysql_tokens.rs`.
 
 use sqlx::mysql::{MySqlConnection, MySqlQueryResult};
 

@@ -9,7 +9,7 @@
 //! Guarantees this as far as the database keeps what it acknowledged
 //! (`innodb_flush_log_at_trx_commit = 1`, and a failover only to a server that has everything).
 //! Source: Kleppmann, "How to do distributed locking"; the counter is the MySQL manual's for
-//! `LAST_INSERT_ID(expr)`. Test: `tests/mysql_tokens.rs`.
+//! `LAST_INSERT_ID(expr)`. Test: `tests/mysql/mysql_tokens.rs`.
 
 use futures_util::future::BoxFuture;
 
