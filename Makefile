@@ -85,7 +85,7 @@ inject-bugs: ready-demo ## Inject known bugs into the service and see each of th
 	mkdir -p $(report)
 	target/demo/loadtest inject-bugs --json $(report)/injected-bugs.json $(ARGS)
 
-# Half an hour: each command shows the mistake, and then the repair.
+# Forty minutes: each command shows the mistake, and then the repair.
 museum: ready-demo ## Run the commands of docs/museum.md that need no Java
 	@grep -oE '`loadtest (learn|inject-bugs) [^`]+`' docs/museum.md | tr -d '`' | \
 	while read -r _ arguments; do \
@@ -115,7 +115,7 @@ shard-rounds: install-all dev-binaries ## Lose shards of a database and their fr
 up: ready ## Start a private cluster, print the addresses of page and race board; Ctrl-C ends it
 	target/demo/loadtest up --board $(ARGS)
 
-# Six minutes; `make test` runs a short form. ARGS="challenge" takes a part.
+# Six to thirteen minutes; `make test` runs a short form. ARGS="challenge" takes a part.
 board-test: install-all dev-binaries ## Run every scenario of the race board in a browser
 	BOARD_SCENARIOS=all cargo test --locked -p loadtest --test board $(ARGS) \
 	  -- --nocapture --test-threads 1
@@ -209,6 +209,7 @@ interop: peers clients ## Meet Redisson, Curator and the clients of other langua
 interop-short: peers clients
 	INTEROP_REDISSON=3200 INTEROP_CURATOR=640 INTEROP_CLIENT=1600 INTEROP_LANGUAGES=4000 \
 	  $(interop-tests) --test-threads 3
+	$(client-checks) client-
 	cargo test $(lock-bench) -- --smoke
 
 peers:

@@ -55,6 +55,13 @@ impl Matrix {
                 gaps.push(format!("{kind}: {ran} checks of {floor} at least"));
             }
         }
+        gaps.extend(self.client_gaps());
+        gaps
+    }
+
+    /// The clients of other languages of which fewer ran than is written down.
+    pub(crate) fn client_gaps(&self) -> Vec<String> {
+        let (runs, mut gaps) = (self.runs().clone(), Vec::new());
         for Subject { name, .. } in clients::subjects() {
             let ran = runs.iter().filter(|run| run.0 == name).count();
             if ran < clients::ASKED {
