@@ -32,8 +32,8 @@ pub struct DianpingArgs {
     /// [default: that of the database server]
     #[arg(long, env = "DIANPING_ZONE", value_parser = zone, allow_hyphen_values = true)]
     pub dianping_zone: Option<UtcOffset>,
-    /// The key of Redis that numbers the orders of a day, as hm-dianping's own replicas name it: with
-    /// `yyyy`, `MM` and `dd` in it, as icr:order:yyyy:MM:dd [default: icr:order:yyyyMMdd]
+    /// The key of Redis that numbers the orders of a day, as hm-dianping's own replicas name it:
+    /// with `yyyy`, `MM` and `dd` in it, as icr:order:yyyy:MM:dd [default: icr:order:yyyyMMdd]
     #[arg(long, env = "DIANPING_COUNTER")]
     pub dianping_counter: Option<OrderCounter>,
     /// Users of `tb_user` who may create vouchers there, by id, separated by commas. Without them

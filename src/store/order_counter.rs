@@ -15,9 +15,9 @@ const MAX_LENGTH: usize = 64;
 pub struct OrderCounter(Cow<'static, str>);
 
 impl OrderCounter {
-    /// That of the native API.
+    /// The counter of the native API.
     pub(super) const NATIVE: Self = Self(Cow::Borrowed("icr:order:yyyy-MM-dd"));
-    /// That of hm-dianping, unless its service has another one.
+    /// The counter of hm-dianping, unless its service has another one.
     pub const DIANPING: Self = Self(Cow::Borrowed("icr:order:yyyyMMdd"));
 
     /// The key of that day.

@@ -9,7 +9,8 @@
 //! It is started by the makers of rows: after every 128th row that this process made in a table.
 //! One background task then looks at the next 256 rows of that table, in the order of names: twice
 //! as fast as rows come. Bounds: one such task per table and process. Each deletes at most what it
-//! looked at, rows of `mysql-row` in batches of [`MAX_LOCKED_ROWS`]. Test: `tests/mysql/mysql_tokens.rs`.
+//! looked at, rows of `mysql-row` in batches of [`MAX_LOCKED_ROWS`]. Test:
+//! `tests/mysql/mysql_tokens.rs`.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,5 +1,5 @@
-//! What the pages show that lead to a voucher, a shop's vouchers, and a user's own page. The statements build the
-//! objects of the API, so that their fields stand in one place.
+//! What the pages show that lead to a voucher, a shop's vouchers, and a user's own page. The
+//! statements build the objects of the API, so that their fields stand in one place.
 
 use sqlx::MySqlPool;
 

@@ -47,7 +47,7 @@ pub(super) struct PeerReplica {
 }
 
 impl PeerReplica {
-    /// Its address, and the task that serves until it is aborted.
+    /// The address of a replica, and the task that serves it until it is aborted.
     pub(super) async fn serve(self) -> (SocketAddr, AbortHandle) {
         let check = async |State(peer): State<Self>| {
             peer.checks.fetch_add(1, Ordering::Relaxed);

@@ -3,10 +3,10 @@ extern crate self as distlock;
 mod types;
 pub use types::*;
 
-struct Refused;
+struct PurchaseError;
 
 #[distlock_macros::locked(name = "order")]
-async fn buy(locks: Locks) -> Result<u64, Refused> {
+async fn buy(locks: Locks) -> Result<u64, PurchaseError> {
     Ok(1)
 }
 
