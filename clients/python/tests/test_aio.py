@@ -219,13 +219,24 @@ def test_scripts_that_the_server_has_forgotten_are_sent_again(server: str) -> No
 def test_a_lost_message_costs_a_second_at_most(server: str) -> None:
     async def test(client: Redis, locks: Locks, name: str) -> None:
         async with locks_on(server) as (_, others):
-            await locks.lock(name)
-            waiting = asyncio.ensure_future(others.lock(name, wait=LIMIT))
-            await eventually(lambda: is_waited_for(client, name))
-            begun = time.monotonic()
-            await client.delete(name)
-            await (await waiting).release()
-            assert time.monotonic() - begun < 6.0
+
+            async def wait_for_removed(name: str) -> float:
+                await locks.lock(name)
+                before = others.busy
+                waiting = asyncio.ensure_future(others.lock(name, wait=LIMIT))
+                # Once more after the confirmation of the subscription.
+                while others.busy < before + 2:
+                    await asyncio.sleep(0.005)
+                begun = time.monotonic()
+                await client.delete(name)
+                await (await waiting).release()
+                return time.monotonic() - begun
+
+            # A process that stands still is late once; one that polls less often is late each time.
+            took = [await wait_for_removed(name)]
+            while min(took) > 2.0 and len(took) < 4:
+                took.append(await wait_for_removed(f"{name}:{len(took)}"))
+            assert min(took) < 2.0, took
 
     run(test, server)
 
