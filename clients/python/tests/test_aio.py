@@ -325,11 +325,12 @@ def test_a_lock_that_is_granted_after_its_lease_is_lost_and_released(server: str
 
 def test_bad_requests_are_refused_before_the_server_is_asked(server: str) -> None:
     async def test(client: Redis, locks: Locks, name: str) -> None:
-        other = (await locks.lock(name)).owner
+        other, before = (await locks.lock(name)).owner, locks.attempts
         for bad in ({"lease": 0.001}, {"wait": -1}, {"wait": 90_000}, {"owner": other}):
             with pytest.raises(ValueError):
                 await locks.lock(f"{name}:other", **bad)
         with pytest.raises(ValueError):
             await locks.lock("")
+        assert locks.attempts == before, "the server was asked"
 
     run(test, server)
