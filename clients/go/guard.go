@@ -227,8 +227,8 @@ func (g *Guard) drawToken(ctx context.Context, issuer TokenIssuer) error {
 		return g.Err()
 	}
 	err, ended := await(ctx, func() (err error) {
-		if err = g.owner.drawing.Acquire(ctx, 1); err != nil {
-			return err
+		if g.owner.drawing.Acquire(ctx, 1) != nil {
+			return context.Cause(ctx)
 		}
 		defer g.owner.drawing.Release(1)
 		if g.token = g.owner.token; g.token == 0 {

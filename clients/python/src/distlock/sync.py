@@ -72,12 +72,12 @@ class Locks:
     def close(self) -> None:
         """Ends the thread, and calls that wait. Locks that are still held end with their leases.
 
-        Whatever is called afterwards raises `RuntimeError`, except `close`.
+        Later calls raise `RuntimeError`, except `close`. `is_lost` still reads the clock.
         """
         if not self._is_closed:
             self._is_closed = True
             ending = asyncio.run_coroutine_threadsafe(self._end(), self._loop)
-            ending.add_done_callback(lambda _: self._loop.stop())
+            ending.add_done_callback(lambda _: self._loop.call_soon_threadsafe(self._loop.stop))
         self._thread.join()
         self._loop.close()
 
