@@ -280,10 +280,11 @@ class Locks:
             try:
                 left = await guard._attempt(looks)
             except UNANSWERED:
-                # A waiter outlives a short outage; a newcomer gets the error at once.
+                # A waiter outlives a short outage; a newcomer gets the error at once. It waits for
+                # its subscription or for a second: each attempt leaves one that undoes it.
                 if not has_waited or time.monotonic() >= deadline:
                     raise
-                left = 100
+                left = -1
             if left is None:
                 self.hand_offs += has_waited
                 return guard
