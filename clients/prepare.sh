@@ -8,8 +8,9 @@
 #   prepare.sh etcdpeer         the program in `conformance/interop/etcd`
 #
 # Python's libraries are in target/clients/python/, the contender of Go in target/clients/go/, and
-# Node's in clients/node/. What is there and fits is kept. A Go before 1.24 or a Node before 20.3, as
-# in Debian 12, is not used: those of PyPI are fetched (140 MB), with links in target/clients/bin/.
+# Node's in clients/node/. What is there and fits is kept. A Go before 1.24 or a Node before 20.3,
+# as in Debian 12, is not used: those of PyPI are fetched (140 MB), with links in
+# target/clients/bin/.
 # NO_INSTALL=1 refuses to fetch anything.
 #
 # Exit codes: 0 all is there, 2 a runtime is missing or something could not be installed.
