@@ -19,11 +19,9 @@ import (
 const (
 	responseTimeout, maxMessageWait, leaseEndMargin = time.Second, time.Second, 2 * time.Millisecond
 
-	// granted stands for the nil of the script, beside what PTTL says of a key.
-	granted, absent = -3, -2
-	wakeOne         = "0"
-	// How long the server remembers a re-entry or a release, and an abandoned attempt.
-	latchMs, abandonMs = 10_000, 60_000
+	// granted stands for the nil of the script, beside what PTTL says of a key. The server remembers
+	// a re-entry or a release for latchMs, and an abandoned attempt for abandonMs.
+	granted, absent, wakeOne, latchMs, abandonMs = -3, -2, "0", 10_000, 60_000
 )
 
 var (
@@ -121,14 +119,9 @@ func (g *Guard) Context(parent context.Context) (context.Context, context.Cancel
 // although the context ends before. It fails with ErrHeldByOther, ErrGone, or the error of the
 // connection.
 func (g *Guard) Release(ctx context.Context) error {
-	done := make(chan error, 1)
-	g.locks.inBackground(func() { done <- g.release() })
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	g.locks.running.Add(1)
+	err, ended := await(ctx, func() error { defer g.locks.running.Add(-1); return g.release() })
+	return cmp.Or(ended, err)
 }
 
 // extend counts from the sending of a granted request, with a margin for clocks.
@@ -228,25 +221,25 @@ func (g *Guard) abandon() {
 	}
 }
 
-// drawToken fails if the token did not come within the validity time.
+// drawToken fails if the token did not come within the validity time, or before the context ended.
 func (g *Guard) drawToken(ctx context.Context, issuer TokenIssuer) error {
 	if issuer == nil {
 		return g.Err()
 	}
-	owner := g.owner
-	if owner.drawing.Acquire(ctx, 1) != nil {
-		return context.Cause(ctx)
-	}
-	defer owner.drawing.Release(1)
-	if owner.token == 0 {
-		token, err := issuer.Next(ctx, owner.name)
-		if err != nil {
-			return err
+	err, ended := await(ctx, func() (err error) {
+		if g.owner.drawing.Acquire(ctx, 1) != nil {
+			return context.Cause(ctx)
 		}
-		owner.token = token
-	}
-	g.token = owner.token
-	return g.Err()
+		defer g.owner.drawing.Release(1)
+		if g.token = g.owner.token; g.token == 0 {
+			g.token, err = issuer.Next(ctx, g.owner.name)
+		}
+		if err == nil {
+			g.owner.token = g.token
+		}
+		return err
+	})
+	return cmp.Or(ended, err, g.Err())
 }
 
 // run calls a script. A lost answer costs one repetition, which is safe: it counts once.
@@ -273,14 +266,23 @@ func (l *Locks) run(
 func answered(ctx context.Context, call func(context.Context) *redis.Cmd) *redis.Cmd {
 	ctx, cancel := context.WithTimeoutCause(ctx, responseTimeout, errNoAnswer)
 	defer cancel()
-	answers := make(chan *redis.Cmd, 1)
-	go func() { answers <- call(ctx) }()
-	select {
-	case answer := <-answers:
-		return answer
-	case <-ctx.Done():
-		return redis.NewCmdResult(nil, context.Cause(ctx))
+	answer, ended := await(ctx, func() *redis.Cmd { return call(ctx) })
+	if ended != nil {
+		answer = redis.NewCmdResult(nil, ended)
 	}
+	return answer
+}
+
+// await returns what the work does, or why the context ended first. The work runs to its end.
+func await[T any](ctx context.Context, work func() T) (done T, ended error) {
+	results := make(chan T, 1)
+	go func() { results <- work() }()
+	select {
+	case done = <-results:
+	case <-ctx.Done():
+		ended = context.Cause(ctx)
+	}
+	return done, ended
 }
 
 func (l *Locks) inBackground(work func()) {

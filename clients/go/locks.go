@@ -143,8 +143,9 @@ func (l *Locks) acquire(ctx context.Context, name string, options *LockOptions) 
 			}
 			return guard, nil
 		case isUnanswered(err) && hasWaited && waiting.Err() == nil:
-			// A waiter outlives a short outage; a newcomer gets the error at once.
-			left = 100
+			// A waiter outlives a short outage; a newcomer gets the error at once. It waits for its
+			// subscription or for a second: each attempt leaves one that undoes it.
+			left = -1
 		case err != nil:
 			return nil, err
 		case waiting.Err() != nil:

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -171,7 +172,8 @@ func TestASecondOwnerWaitsUntilTheFirstOneReleases(t *testing.T) {
 
 func TestGoroutinesEnterOneAtATime(t *testing.T) {
 	_, locks := process(t)
-	name, counted := freshName(), 0
+	name := freshName()
+	var counted atomic.Int64
 	var tasks sync.WaitGroup
 	for range 8 {
 		tasks.Add(1)
@@ -183,15 +185,17 @@ func TestGoroutinesEnterOneAtATime(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				// The race detector sees it if two are inside.
-				counted++
+				// An increment is lost if two are inside: the others run between its two halves.
+				seen := counted.Load()
+				time.Sleep(time.Millisecond)
+				counted.Store(seen + 1)
 				_ = guard.Release(context.Background())
 			}
 		}()
 	}
 	tasks.Wait()
-	if counted != 200 {
-		t.Fatalf("increments were lost: %d", counted)
+	if counted.Load() != 200 {
+		t.Fatalf("increments were lost: %d", counted.Load())
 	}
 }
 
@@ -322,19 +326,25 @@ func TestAnAcquisitionWhoseContextEndsAtAnyTimeHoldsNothing(t *testing.T) {
 func TestALostMessageCostsASecondAtMost(t *testing.T) {
 	client, locks := process(t)
 	_, others := process(t)
-	name := freshName()
-	take(t, locks, name, LockOptions{})
-	taken := make(chan *Guard)
-	go func() {
-		guard, _ := others.Lock(context.Background(), name, LockOptions{Wait: limit})
-		taken <- guard
-	}()
-	eventually(t, "the waiter waits", func() bool { return waiters(t, client, name) == 1 })
-	begun := time.Now()
-	client.Del(t.Context(), name)
-	assertRelease(t, <-taken, nil)
-	if took := time.Since(begun); took > 6*time.Second {
-		t.Fatalf("it waited for %s", took)
+	// A process that stands still is late once; one that polls less often is late each time.
+	least := limit
+	for tries := 0; least > 2*time.Second && tries < 4; tries++ {
+		name, before := freshName(), others.Busy.Load()
+		take(t, locks, name, LockOptions{})
+		taken := make(chan *Guard)
+		go func() {
+			guard, _ := others.Lock(context.Background(), name, LockOptions{Wait: limit})
+			taken <- guard
+		}()
+		// Once more after the confirmation of the subscription.
+		eventually(t, "it has asked twice", func() bool { return others.Busy.Load() >= before+2 })
+		begun := time.Now()
+		client.Del(t.Context(), name)
+		assertRelease(t, <-taken, nil)
+		least = min(least, time.Since(begun))
+	}
+	if least > 2*time.Second {
+		t.Fatalf("it waited for %s at least", least)
 	}
 }
 
@@ -357,9 +367,13 @@ func TestBadRequestsAreRefusedBeforeTheServerIsAsked(t *testing.T) {
 	bad := []LockOptions{
 		{Lease: time.Millisecond}, {Wait: -1}, {Wait: 25 * time.Hour}, {Owner: owner},
 	}
+	before := locks.Attempts.Load()
 	for _, options := range bad {
 		if _, err := locks.Lock(t.Context(), name+":other", options); !errors.Is(err, ErrBadRequest) {
 			t.Fatalf("%+v: %v", options, err)
 		}
+	}
+	if asked := locks.Attempts.Load() - before; asked != 0 {
+		t.Fatalf("the server was asked %d times", asked)
 	}
 }

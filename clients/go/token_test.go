@@ -158,3 +158,32 @@ func TestAContextThatEndsAsAnotherHoldDrawsTheTokenDoesNotWaitForIt(t *testing.T
 	assertRelease(t, <-drawn, nil)
 	assertRelease(t, outer, nil)
 }
+
+func TestAContextThatEndsDoesNotWaitForAnIssuerOfTokens(t *testing.T) {
+	client, locks := process(t)
+	name := freshName()
+	ctx, cancel := context.WithCancel(t.Context())
+	finish := make(chan struct{})
+	defer close(finish)
+	issuer := issuerFunc(func(context.Context, string) (uint64, error) {
+		cancel()
+		<-finish
+		return 1, nil
+	})
+	failed := make(chan error, 1)
+	go func() {
+		_, err := locks.Lock(ctx, name, LockOptions{TokenIssuer: issuer})
+		failed <- err
+	}()
+	select {
+	case err := <-failed:
+		if !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+	case <-time.After(limit):
+		t.Fatal("it waits for the issuer")
+	}
+	if client.Exists(t.Context(), name).Val() != 0 {
+		t.Fatal("a hold is left")
+	}
+}

@@ -121,11 +121,12 @@ export class Locks {
       const { looks } = place;
       place.looks = 0;
       const guard = this.#newGuard(name, options);
-      // A waiter outlives a short outage; a newcomer gets the error at once.
+      // A waiter outlives a short outage; a newcomer gets the error at once. It waits for its
+      // subscription or for a second: each attempt leaves one that undoes it.
       const left = await guard.attempt(looks, signal).catch((error: unknown) => {
         const outlives = hasWaited && !signal?.aborted && performance.now() < deadline;
         if (!outlives || !isUnanswered(error)) throw error;
-        return 100;
+        return -1;
       });
       if (left === null) {
         this.stats.handOffs += Number(hasWaited);

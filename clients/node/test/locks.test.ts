@@ -244,14 +244,20 @@ test('scripts that the server has forgotten are sent again', () =>
 
 test('a lost message costs a second at most', () =>
   withTwo(async (locks, others, client) => {
-    const name = freshName();
-    await locks.lock(name);
-    const waiting = others.lock(name, { wait: LIMIT });
-    await eventually('the waiter waits', async () => (await waiters(client, name)) === 1);
-    const begun = performance.now();
-    await client.del(name);
-    await (await waiting).release();
-    assert(performance.now() - begun < 6000);
+    // A process that stands still is late once; one that polls less often is late each time.
+    const took: number[] = [];
+    while (took.length < 4 && !took.some((ms) => ms < 2000)) {
+      const [name, before] = [freshName(), others.stats.busy];
+      await locks.lock(name);
+      const waiting = others.lock(name, { wait: LIMIT });
+      // Once more after the confirmation of the subscription.
+      await eventually('it has asked twice', () => others.stats.busy >= before + 2);
+      const begun = performance.now();
+      await client.del(name);
+      await (await waiting).release();
+      took.push(performance.now() - begun);
+    }
+    assert(Math.min(...took) < 2000, `${took} ms`);
   }));
 
 test('a waiter outlives its lost connection for messages', () =>
@@ -351,10 +357,12 @@ test('bad requests are refused before the server is asked', () =>
     const name = freshName();
     const { owner } = await locks.lock(name);
     const bad = [{ lease: 1 }, { wait: -1 }, { wait: 90_000_000 }, { owner }];
+    const before = locks.stats.attempts;
     for (const options of bad) {
       await assert.rejects(locks.lock(`${name}:other`, options), RangeError);
     }
     await assert.rejects(locks.lock(''), RangeError);
+    assert.equal(locks.stats.attempts, before, 'the server was asked');
   }));
 
 test('the scripts of the package equal those of the tree', () => {

@@ -219,13 +219,24 @@ def test_scripts_that_the_server_has_forgotten_are_sent_again(server: str) -> No
 def test_a_lost_message_costs_a_second_at_most(server: str) -> None:
     async def test(client: Redis, locks: Locks, name: str) -> None:
         async with locks_on(server) as (_, others):
-            await locks.lock(name)
-            waiting = asyncio.ensure_future(others.lock(name, wait=LIMIT))
-            await eventually(lambda: is_waited_for(client, name))
-            begun = time.monotonic()
-            await client.delete(name)
-            await (await waiting).release()
-            assert time.monotonic() - begun < 6.0
+
+            async def wait_for_removed(name: str) -> float:
+                await locks.lock(name)
+                before = others.busy
+                waiting = asyncio.ensure_future(others.lock(name, wait=LIMIT))
+                # Once more after the confirmation of the subscription.
+                while others.busy < before + 2:
+                    await asyncio.sleep(0.005)
+                begun = time.monotonic()
+                await client.delete(name)
+                await (await waiting).release()
+                return time.monotonic() - begun
+
+            # A process that stands still is late once; one that polls less often is late each time.
+            took = [await wait_for_removed(name)]
+            while min(took) > 2.0 and len(took) < 4:
+                took.append(await wait_for_removed(f"{name}:{len(took)}"))
+            assert min(took) < 2.0, took
 
     run(test, server)
 
@@ -314,11 +325,12 @@ def test_a_lock_that_is_granted_after_its_lease_is_lost_and_released(server: str
 
 def test_bad_requests_are_refused_before_the_server_is_asked(server: str) -> None:
     async def test(client: Redis, locks: Locks, name: str) -> None:
-        other = (await locks.lock(name)).owner
+        other, before = (await locks.lock(name)).owner, locks.attempts
         for bad in ({"lease": 0.001}, {"wait": -1}, {"wait": 90_000}, {"owner": other}):
             with pytest.raises(ValueError):
                 await locks.lock(f"{name}:other", **bad)
         with pytest.raises(ValueError):
             await locks.lock("")
+        assert locks.attempts == before, "the server was asked"
 
     run(test, server)

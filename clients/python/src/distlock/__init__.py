@@ -5,6 +5,5 @@
 
 from distlock.aio import LockOptions as LockOptions, LossCause as LossCause, Owner as Owner
 from distlock.aio import Release as Release, TokenIssuer as TokenIssuer
-from distlock.errors import HeldByOtherKind as HeldByOtherKind, LockError as LockError
-from distlock.errors import LockLost as LockLost, LockTimeout as LockTimeout
+from distlock.errors import *
 from distlock.sync import Guard as Guard, Locks as Locks

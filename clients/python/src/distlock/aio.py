@@ -3,9 +3,8 @@
 import asyncio
 import time
 import uuid
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, suppress
-from dataclasses import dataclass, field
 from enum import Enum
 from importlib.resources import files
 from itertools import count
@@ -19,28 +18,23 @@ from distlock.errors import HeldByOtherKind, LockError, LockLost, LockTimeout
 from distlock.places import RECONNECT_PAUSE, Place, Places, beside, is_set_within
 
 RESPONSE_TIMEOUT = MAX_MESSAGE_WAIT = 1.0
-LEASE_END_MARGIN = 0.002
-MAX_TIME = 86_400.0
+LEASE_END_MARGIN, MAX_TIME, WAKE_ONE, ABSENT = 0.002, 86_400.0, "0", -2
 LATCH_MS, ABANDON_MS = 10_000, 60_000
 """How long the server remembers a re-entry or a release, and an abandoned attempt."""
 UNANSWERED = (exceptions.ConnectionError, exceptions.TimeoutError)
 """After these the server may have acted."""
-WAKE_ONE, ABSENT = "0", -2
 
 
 class Release(Enum):
     """How a release ended."""
 
-    RELEASED = "released"
-    HELD_BY_OTHER = "held_by_other"
-    GONE = "gone"
+    RELEASED, HELD_BY_OTHER, GONE = "released", "held_by_other", "gone"
 
 
 class LossCause(Enum):
     """Why a lock is lost: not renewed in time, or taken away as the server says."""
 
-    EXPIRED = "expired"
-    TAKEN = "taken"
+    EXPIRED, TAKEN = "expired", "taken"
 
 
 class TokenIssuer(Protocol):
@@ -49,14 +43,12 @@ class TokenIssuer(Protocol):
     async def next(self, name: str) -> int: ...
 
 
-@dataclass(eq=False)
 class Owner:
     """The owner of a lock, for re-entry. All its holds have one fencing token."""
 
-    text: str
-    name: str
-    token: int | None = None
-    drawing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    def __init__(self, text: str, name: str) -> None:
+        self.text, self.name, self.drawing = text, name, asyncio.Lock()
+        self.token: int | None = None
 
 
 class LockOptions(TypedDict, total=False):
@@ -78,17 +70,16 @@ class Guard(AbstractAsyncContextManager["Guard"]):
     """A held lock. `async with` releases it, and raises `LockLost` if it was lost meanwhile."""
 
     def __init__(self, locks: "Locks", name: str, lease: float, owner: Owner | None) -> None:
-        self._id = f"{locks._process}:{next(locks._numbers)}"
+        self._id = next(locks._ids)
         self.owner = owner or Owner(self._id, name)
         self.token: int | None = None
         """The fencing token, if one was asked for."""
         self.valid_until = 0.0
         """By `time.monotonic()`: until when the lock is valid, unless it is renewed."""
         self._locks, self._lease, self._lease_ms = locks, lease, round(lease * 1000)
-        self._is_reentry = int(owner is not None)
+        self._is_reentry, self._taken = int(owner is not None), asyncio.Event()
         self._cause: LossCause | None = None
-        self._taken = asyncio.Event()
-        self._renewal: asyncio.Task[None] | None = None
+        self._end_renewal: Callable[[], Any] = lambda: None
         self._release: asyncio.Task[Release] | None = None
 
     @property
@@ -120,10 +111,14 @@ class Guard(AbstractAsyncContextManager["Guard"]):
     def begin_release(self) -> asyncio.Task[Release]:
         """Releases in the background, although its caller ends. `Locks.flush` waits for it."""
         if self._release is None:
-            if self._renewal is not None:
-                self._renewal.cancel()
+            self._end_renewal()
             self._release = self._locks._background(self._free())
         return self._release
+
+    def release_soon(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Begins the release from another thread, unless the loop is closed."""
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(self.begin_release)
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: Any) -> None:
         is_lost = self.is_lost
@@ -142,8 +137,7 @@ class Guard(AbstractAsyncContextManager["Guard"]):
         self._extend(time.monotonic())
         args = [self._lease_ms, self.owner.text, self._is_reentry, LATCH_MS]
         try:
-            keys = [name, self._key("lock_latch")]
-            left: int | None = await locks._run(locks._acquire, keys, args)
+            left: int | None = await locks._run(locks._take, [name, self._key("lock_latch")], args)
         except (asyncio.CancelledError, *UNANSWERED):
             locks._background(self._abandon())
             raise
@@ -212,11 +206,9 @@ class Locks:
     def __init__(self, client: Redis) -> None:
         self.attempts = self.busy = self.hand_offs = 0
         self._client = client
-        self._acquire = client.register_script(lua("redisson_acquire"))
-        self._release = client.register_script(lua("redisson_release"))
-        self._renew = client.register_script(lua("renew"))
-        self._process = uuid.uuid4()
-        self._numbers = count(1)
+        scripts = ("redisson_acquire", "redisson_release", "renew")
+        self._take, self._release, self._renew = map(client.register_script, map(lua, scripts))
+        self._ids = map(f"{uuid.uuid4()}:{{}}".format, count(1))
         self._places = Places(client)
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -227,10 +219,8 @@ class Locks:
         """
         wait, lease = options.get("wait", 0.0), options.get("lease", 30.0)
         owner, issuer = options.get("owner"), options.get("token_issuer")
-        if not 1 <= len(name.encode()) <= 512:
-            raise ValueError("name: must have 1 to 512 bytes")
-        if not 0.01 <= lease <= MAX_TIME or not 0 <= wait <= MAX_TIME:
-            raise ValueError("lease: 0.01 to 86400 s; wait: 0 to 86400 s")
+        if not (1 <= len(name.encode()) <= 512 and 0.01 <= lease <= MAX_TIME >= wait >= 0):
+            raise ValueError("name: 1 to 512 bytes; lease: 0.01 to 86400 s; wait: 0 to 86400 s")
         if owner is not None and owner.name != name:
             raise ValueError("owner: must be that of a hold of the same lock")
         try:
@@ -239,7 +229,7 @@ class Locks:
             raise LockTimeout(f"{name} is held by another owner") from None
         try:
             if options.get("renew", True):
-                guard._renewal = asyncio.create_task(guard._watch())
+                guard._end_renewal = asyncio.create_task(guard._watch()).cancel
             if issuer is not None:
                 async with guard.owner.drawing:
                     guard.token = guard.owner.token = guard.owner.token or await issuer.next(name)
@@ -290,10 +280,11 @@ class Locks:
             try:
                 left = await guard._attempt(looks)
             except UNANSWERED:
-                # A waiter outlives a short outage; a newcomer gets the error at once.
+                # A waiter outlives a short outage; a newcomer gets the error at once. It waits for
+                # its subscription or for a second: each attempt leaves one that undoes it.
                 if not has_waited or time.monotonic() >= deadline:
                     raise
-                left = 100
+                left = -1
             if left is None:
                 self.hand_offs += has_waited
                 return guard

@@ -9,8 +9,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 from redis.utils import str_if_bytes
 
-LINGER = RECONNECT_PAUSE = 0.25
-PING_INTERVAL = 2.0
+LINGER, RECONNECT_PAUSE, PING_INTERVAL = 0.25, 0.25, 2.0
 
 
 def beside(kind: str, name: str) -> str:
@@ -30,13 +29,11 @@ class Place:
     """A name that is in use, or was 250 ms ago."""
 
     def __init__(self, name: str) -> None:
-        self.name = name
-        self.channel = beside("lock__channel", name)
-        self.users = self.looks = 0
+        self.name, self.channel = name, beside("lock__channel", name)
+        self.users, self.looks, self.is_live = 0, 0, False
         """`looks` is how often to look at the lock before it is asked for."""
         # One task per name asks the server; the others queue here in the order of arrival.
         self.turn, self.wake = asyncio.Lock(), asyncio.Event()
-        self.is_live = False
 
 
 class Places:
