@@ -93,8 +93,9 @@ mod tests {
         let script = format!("#!/bin/sh\necho 'Picked up options' >&2\necho '{line}' >&2\n");
         std::fs::write(&text, script).expect("written");
         let mut install = Command::new("install");
-        let made = install.arg("-m").arg(mode).arg(text).arg(folder.path().join("java")).status();
-        assert!(made.expect("install runs").success());
+        let installed =
+            install.arg("-m").arg(mode).arg(text).arg(folder.path().join("java")).status();
+        assert!(installed.expect("install runs").success());
         folder
     }
 
