@@ -99,7 +99,7 @@ fn a_jvm_that_stands_still_past_its_lease_sells_too_much() {
 
 /// With guards on a cell holds whatever becomes of its lock: what this shows is the replicas.
 #[test]
-fn jvms_that_are_killed_or_lose_their_redis_go_on_selling() {
+fn jvms_that_are_killed_or_lose_their_redis_keep_selling() {
     let fleet = ["--replicas-of=jvm", "--locks=redisson", "--scopes=user", "--guards=on"];
     let cell = ["--replicas=2", "--scenarios=short-work", "--faults=kill,redis-failover"];
     let (output, report) = run("matrix", &[&fleet[..], &cell].concat());
