@@ -229,7 +229,8 @@ jvm-test: jvm install-servers dev-binaries ## Run the tests of the replica in Ja
 # Without those that take minutes of Java.
 jvm-test-short:
 	@$(MAKE) --no-print-directory jvm-test \
-	  ARGS="-- --skip either_side --skip stands_still --skip each_lock_of_the_textbook"
+	  ARGS="-- --skip either_side --skip stands_still --skip are_killed \
+	  --skip each_lock_of_the_textbook"
 
 clients:
 	@deploy/install-servers.sh --for-interop

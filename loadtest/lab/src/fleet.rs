@@ -6,11 +6,10 @@
 
 use std::path::{Path, PathBuf};
 
-use loadtest_measure::error::{Error, Result};
+use loadtest_measure::error::Result;
 use serde::{Deserialize, Serialize};
 
-/// What `mvn package` makes of `jvm/`, from the project's folder.
-const JAR: &str = "jvm/target/seckill.jar";
+use crate::java::{Java, jar};
 
 /// What the replicas of a deployment are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, clap::ValueEnum)]
@@ -49,7 +48,7 @@ impl ReplicasOf {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum JvmLocalLock {
-    /// `synchronized (userId.toString().intern())`
+    /// `synchronized` on the interned name of the lock
     #[default]
     Synchronized,
     /// A map of `ReentrantLock`
@@ -184,7 +183,7 @@ impl Fleet {
         let jar = ["-jar".to_owned(), jar()?.display().to_string()];
         let options = self.jvm_tuning.options().iter().map(|option| (*option).to_owned());
         let args = options.chain(jar).collect();
-        Ok(ReplicaProgram { program: java()?, args })
+        Ok(ReplicaProgram { program: Java::find()?.program, args })
     }
 
     /// The flags of the replica of that number, made of those of `seckill serve`.
@@ -203,26 +202,6 @@ impl Fleet {
         }
         flags
     }
-}
-
-/// The replica in Java.
-pub(crate) fn jar() -> Result<PathBuf> {
-    let here = std::env::current_dir().unwrap_or_default();
-    let mut jars = here.ancestors().map(|folder| folder.join(JAR));
-    jars.find(|jar| jar.is_file()).ok_or_else(|| {
-        let missing = format!("there is no {JAR} in this folder or above; `make jvm` builds it");
-        Error::Usage(missing)
-    })
-}
-
-/// The `java` of `PATH`.
-pub(crate) fn java() -> Result<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let mut programs = std::env::split_paths(&path).map(|folder| folder.join("java"));
-    programs.find(|program| program.is_file()).ok_or_else(|| {
-        let missing = "there is no java in PATH; deploy/install-servers.sh --for-interop brings it";
-        Error::Usage(missing.to_owned())
-    })
 }
 
 #[cfg(test)]

@@ -1,11 +1,13 @@
 //! Which cells replicas in Java can be part of; the others are refused before anything is started.
 
+use loadtest_judge::setting::Guards;
 use loadtest_measure::error::{Error, Result};
 
 use crate::cell_axes::{CellAxes, Load, PurchaseMode, Writer};
 use crate::cell_spec::CellSpec;
 use crate::faults::FaultKind;
-use crate::fleet::{Fleet, ReplicasOf, jar, java};
+use crate::fleet::{Fleet, JvmBug, ReplicasOf};
+use crate::java::{Java, jar};
 use crate::lock::Lock;
 use crate::predict::Scenario;
 use crate::topology::Topology;
@@ -43,13 +45,13 @@ pub fn check(trials: &[CellSpec], load: &Load) -> Result<()> {
     if load.injected_bug.is_some() && fleet.replicas_of == ReplicasOf::Jvm {
         return usage("--inject-bug is for replicas in Rust; JVM ones have --inject-jvm-bug");
     }
-    trials.iter().try_for_each(|trial| check_trial(*trial, fleet.replicas_of))?;
+    trials.iter().try_for_each(|trial| check_trial(*trial, fleet))?;
     jar()?;
-    java().map(drop)
+    Java::find()?.version().map(drop)
 }
 
-fn check_trial(trial: CellSpec, replicas_of: ReplicasOf) -> Result<()> {
-    let CellAxes { lock, replicas, .. } = trial.axes;
+fn check_trial(trial: CellSpec, fleet: Fleet) -> Result<()> {
+    let CellAxes { lock, replicas, guards, .. } = trial.axes;
     let lacks = |what: &str, name: &str, known: &[&str]| {
         usage(&format!("JVM replicas have no {what} {name}; they have {}", known.join(", ")))
     };
@@ -65,7 +67,22 @@ fn check_trial(trial: CellSpec, replicas_of: ReplicasOf) -> Result<()> {
     if !trial.topology.is_single() {
         return lacks("topology", trial.topology.name(), &[Topology::Single.name()]);
     }
-    if replicas_of == ReplicasOf::Mixed && !replicas.is_multiple_of(2) {
+    match fleet.jvm_bug {
+        Some(JvmBug::SelfInvocation) if trial.scenario == Scenario::Inside => {
+            return usage(
+                "--inject-jvm-bug self-invocation needs a lock around the transaction: leave out \
+                 --scenarios inside",
+            );
+        }
+        Some(JvmBug::NoStockCondition) if guards == Guards::Off => {
+            return usage(
+                "--inject-jvm-bug no-stock-condition needs --guards on: without guards there is no \
+                 stock condition",
+            );
+        }
+        _ => {}
+    }
+    if fleet.replicas_of == ReplicasOf::Mixed && !replicas.is_multiple_of(2) {
         return usage("--replicas-of mixed needs an even number of --replicas");
     }
     Ok(())
@@ -77,11 +94,10 @@ fn usage(what: &str) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use loadtest_judge::setting::{Guards, Scope};
+    use loadtest_judge::setting::Scope;
 
     use super::*;
     use crate::cell_axes::InjectedBug;
-    use crate::fleet::JvmBug;
 
     fn refusal(lock: Lock, replicas: u16, load: &Load) -> String {
         let axes = CellAxes { lock, scope: Scope::User, guards: Guards::Off, replicas };
@@ -105,5 +121,28 @@ mod tests {
         let fleet = Fleet { jvm_bug: Some(JvmBug::LyingAudit), ..Fleet::RUST };
         let rust = Load { fleet, ..Load::DEFAULT };
         assert!(refusal(Lock::Local, 2, &rust).contains("go with --replicas-of"));
+    }
+
+    #[test]
+    fn a_bug_that_a_cell_does_not_have_is_refused_with_what_it_needs() {
+        let load = |bug| {
+            let fleet = Fleet { replicas_of: ReplicasOf::Mixed, jvm_bug: Some(bug), ..Fleet::RUST };
+            Load { fleet, ..Load::DEFAULT }
+        };
+        let axes =
+            CellAxes { lock: Lock::Local, scope: Scope::User, guards: Guards::Off, replicas: 2 };
+        let inside = CellSpec::of(axes, Scenario::Inside, None);
+        for (bug, trial, needed) in [
+            (JvmBug::NoStockCondition, CellSpec::plain(axes), "needs --guards on"),
+            (JvmBug::SelfInvocation, inside, "leave out --scenarios inside"),
+        ] {
+            let error = check(&[trial], &load(bug)).expect_err("the bug would do nothing");
+            let said = error.to_string();
+            assert!(said.contains(bug.name()) && said.contains(needed), "{said}");
+            assert_eq!(error.exit_code(), 2);
+        }
+        let on = CellAxes { guards: Guards::On, ..axes };
+        assert!(check_trial(CellSpec::plain(on), load(JvmBug::NoStockCondition).fleet).is_ok());
+        assert!(check_trial(inside, load(JvmBug::LyingAudit).fleet).is_ok());
     }
 }

@@ -34,6 +34,7 @@ pub mod histories;
 pub mod injected_bugs;
 pub mod injection_results;
 pub mod injection_run;
+pub mod java;
 pub mod jvm_support;
 pub mod key_lease;
 pub mod ladder;

@@ -43,6 +43,7 @@ use std::sync::Mutex;
 use futures_util::future::try_join_all;
 use loadtest_lab::cluster::{Cluster, MAX_DEPLOYMENTS};
 use loadtest_lab::deployment::DeploymentSpec;
+use loadtest_lab::java::Java;
 use loadtest_lab::lock::ExtraServers;
 use loadtest_lab::runner::ClusterSpec;
 use loadtest_load::arrival::Arrival;
@@ -104,6 +105,8 @@ pub struct BenchReport {
     pub versions: Versions,
     /// sysbench's version, if it was needed.
     pub sysbench: Option<String>,
+    /// The version of Java, if replicas were JVMs.
+    pub java: Option<String>,
     /// What a commit was worth.
     pub durability: String,
     /// What to bear in mind.
@@ -117,12 +120,15 @@ pub struct BenchReport {
 impl Bench {
     /// Runs all rounds; `tell` is called for each cell.
     pub async fn run(&self, stop: &CancellationToken, tell: &dyn Fn(&str)) -> Result<BenchReport> {
+        let cells = cells_of(&self.rows);
+        let has_jvms =
+            cells.iter().filter_map(|cell| cell.setup()).any(|setup| setup.fleet.has_jvms());
+        let java = if has_jvms { Some(Java::find()?.version()?) } else { None };
         let seconds = self.seconds.min(SECONDS);
         tell(&format!("measuring the host for {seconds} s"));
         let host = spawn_blocking(move || HostReport::measure(seconds)).await;
         let host = host.map_err(|error| Error::Setup(error.to_string()))??;
         tell(&host.line());
-        let cells = cells_of(&self.rows);
         let needs_sysbench = |cell: &&Cell| {
             let is_filled = cell.setup().is_some_and(|setup| setup.filled > 0);
             is_filled || matches!(cell.what, Measurement::Bare(_))
@@ -151,7 +157,7 @@ impl Bench {
                 }
             }
         }
-        self.report(&stage, (host, sysbench), samples).await
+        self.report(&stage, (host, sysbench, java), samples).await
     }
 
     async fn stage(&self, cells: &[&Cell]) -> Result<Stage> {
@@ -221,7 +227,7 @@ impl Bench {
     async fn report(
         &self,
         stage: &Stage,
-        (host, sysbench): (HostReport, Option<String>),
+        (host, sysbench, java): (HostReport, Option<String>, Option<String>),
         cells: BTreeMap<&'static str, Vec<Sample>>,
     ) -> Result<BenchReport> {
         let cluster = &stage.cluster;
@@ -250,6 +256,7 @@ impl Bench {
             host,
             versions,
             sysbench,
+            java,
             durability: format!("{}; Redis: {}", settings.database(), settings.redis()),
             remarks: remarks(&cells),
             rows,

@@ -57,7 +57,7 @@ impl BenchReport {
         let [_, seckill] = versions.builds();
         let _ = writeln!(
             text,
-            "\n{} rounds of {} s; seckill ({seckill}), {}, Redis {}, HAProxy {}{}{}{}; {}; {} \
+            "\n{} rounds of {} s; seckill ({seckill}), {}, Redis {}, HAProxy {}{}{}{}{}; {}; {} \
              processors: {}",
             self.rounds,
             self.seconds,
@@ -65,6 +65,7 @@ impl BenchReport {
             versions.redis,
             versions.haproxy,
             self.sysbench.as_ref().map_or(String::new(), |version| format!(", sysbench {version}")),
+            self.java.as_ref().map_or(String::new(), |version| format!(", Java {version}")),
             versions.zookeeper.as_ref().map_or(String::new(), |of| format!(", ZooKeeper {of}")),
             versions.etcd.as_ref().map_or(String::new(), |of| format!(", etcd {of}")),
             self.durability,

@@ -6,6 +6,8 @@ import java.util.Iterator;
 import java.util.Locale;
 import java.util.Map;
 
+import seckill.ServerUrl.Variable;
+
 /**
  * What the replica is started with: the flags and variables of {@code seckill serve} that a
  * textbook service can honour. Every other flag is refused.
@@ -25,8 +27,8 @@ public record Options(
         Duration lease,
         Duration work,
         int dbPool,
-        String databaseUrl,
-        String redisUrl,
+        ServerUrl database,
+        ServerUrl redis,
         String jwtSecret) {
 
     /** The rungs of the tutorial, by the names that {@code seckill serve --lock} has for them. */
@@ -120,11 +122,19 @@ public record Options(
                 throw new UsageException(
                         "--guards off, --inject-bug and --lock-order inside need --lab");
             }
+            if (bug == Bug.SELF_INVOCATION && lockOrder == LockOrder.INSIDE) {
+                throw new UsageException("--inject-bug self-invocation needs --lock-order outside:"
+                        + " with inside the transaction has begun before the lock");
+            }
+            if (bug == Bug.NO_STOCK_CONDITION && !guards) {
+                throw new UsageException("--inject-bug no-stock-condition needs --guards on:"
+                        + " without guards there is no stock condition");
+            }
             boolean renews = lock == Lock.REDISSON;
             Duration leased = lease != null ? lease : Duration.ofSeconds(renews ? 30 : 10);
             return new Options(host, port, replica, lab, lock, localLock, scope, guards, lockOrder,
-                    bug, lockWait, leased, work, dbPool, variable("DATABASE_URL"),
-                    variable("REDIS_URL"), variable("JWT_SECRET"));
+                    bug, lockWait, leased, work, dbPool, address(Variable.DATABASE_URL),
+                    address(Variable.REDIS_URL), variable("JWT_SECRET"));
         }
 
         private String variable(String name) throws UsageException {
@@ -133,6 +143,10 @@ public record Options(
                 throw new UsageException(name + " must be set");
             }
             return value;
+        }
+
+        private ServerUrl address(Variable variable) throws UsageException {
+            return ServerUrl.parse(variable, variable(variable.name()));
         }
 
         private void bind(String address) throws UsageException {

@@ -1,6 +1,5 @@
 package seckill;
 
-import java.net.URI;
 import java.util.Map;
 import java.util.Properties;
 
@@ -41,17 +40,25 @@ public class SeckillApplication {
     }
 
     private static Properties properties(Options options) {
-        URI database = URI.create(options.databaseUrl());
-        String[] user = userInfo(database);
+        ServerUrl database = options.database();
+        ServerUrl redis = options.redis();
         var properties = new Properties();
         properties.putAll(Map.of(
                 "server.address", options.host(),
                 "server.port", Integer.toString(options.port()),
                 "spring.datasource.url", jdbcUrl(database),
-                "spring.datasource.username", user[0],
-                "spring.datasource.password", user[1],
+                "spring.datasource.username", database.user(),
+                "spring.datasource.password", database.password(),
                 "spring.datasource.hikari.maximum-pool-size", Integer.toString(options.dbPool()),
-                "spring.data.redis.url", options.redisUrl()));
+                "spring.data.redis.host", redis.host(),
+                "spring.data.redis.port", Integer.toString(redis.port()),
+                "spring.data.redis.database", Integer.toString(redis.number())));
+        if (!redis.password().isEmpty()) {
+            properties.setProperty("spring.data.redis.password", redis.password());
+            if (!redis.user().isEmpty()) {
+                properties.setProperty("spring.data.redis.username", redis.user());
+            }
+        }
         return properties;
     }
 
@@ -61,15 +68,10 @@ public class SeckillApplication {
             + "&cacheServerConfiguration=true&elideSetAutoCommits=true&maintainTimeStats=false";
 
     /** Statements and waits for rows are bounded as those of the Rust replica. */
-    private static String jdbcUrl(URI database) {
-        return "jdbc:mysql://" + database.getHost() + ":" + database.getPort() + database.getPath()
+    private static String jdbcUrl(ServerUrl database) {
+        return "jdbc:mysql://" + database.host() + ":" + database.port() + database.path()
                 + "?connectTimeout=2000&socketTimeout=5000"
                 + "&sessionVariables=innodb_lock_wait_timeout=3"
                 + "&allowPublicKeyRetrieval=true" + FAST;
-    }
-
-    private static String[] userInfo(URI database) {
-        String[] parts = (database.getUserInfo() == null ? "" : database.getUserInfo()).split(":", 2);
-        return new String[] {parts[0], parts.length > 1 ? parts[1] : ""};
     }
 }

@@ -1,7 +1,5 @@
 package seckill.lock;
 
-import java.net.URI;
-
 import org.redisson.Redisson;
 import org.redisson.api.RedissonClient;
 import org.redisson.config.Config;
@@ -11,6 +9,7 @@ import org.springframework.context.annotation.Configuration;
 import org.springframework.data.redis.core.StringRedisTemplate;
 
 import seckill.Options;
+import seckill.ServerUrl;
 import seckill.lock.SimpleRedisLock.Release;
 
 /** The lock that {@code --lock} names. */
@@ -40,18 +39,16 @@ class LockConfiguration {
 
     @Bean(destroyMethod = "shutdown")
     RedissonClient redisson(Options options) {
-        URI url = URI.create(options.redisUrl());
+        ServerUrl server = options.redis();
         var config = new Config();
         config.setLockWatchdogTimeout(options.lease().toMillis());
-        String[] user = url.getUserInfo() == null ? new String[0] : url.getUserInfo().split(":", 2);
-        if (user.length == 2) {
-            config.setUsername(user[0].isEmpty() ? null : user[0]);
-            config.setPassword(user[1]);
+        if (!server.password().isEmpty()) {
+            config.setUsername(server.user().isEmpty() ? null : server.user());
+            config.setPassword(server.password());
         }
-        String database = url.getPath().replace("/", "");
         config.useSingleServer()
-                .setAddress("redis://" + url.getHost() + ":" + url.getPort())
-                .setDatabase(database.isEmpty() ? 0 : Integer.parseInt(database))
+                .setAddress("redis://" + server.host() + ":" + server.port())
+                .setDatabase(server.number())
                 .setConnectionMinimumIdleSize(1)
                 .setTimeout(1000)
                 .setRetryAttempts(2);
