@@ -181,8 +181,8 @@ impl Servers {
         let redis = lock::redis(&config.redis_url, &config.lock_servers.redis).await?;
         let rights = RedisRights::new(redis.clone(), redis_use(config));
         let given_as = config.redis_url.given_as();
-        let missing = rights.missing().await.with_context(|| format!("cannot use {given_as}"))?;
-        if let Some(sentence) = missing {
+        let missing = rights.missing(config.lock_servers.redis.start_timeout()).await;
+        if let Some(sentence) = missing.with_context(|| format!("cannot use {given_as}"))? {
             bail!("{given_as}: {sentence} (docs/redis.md lists all)");
         }
         let (pool, side_pool) = open_database(config).await?;

@@ -11,6 +11,8 @@ use crate::store::{self, RedisConnection, RedisRights, Replicas, StoreError};
 const HEARTBEAT: Duration = Duration::from_secs(3);
 /// How often an unfit replica runs them: all replicas may be unfit at once, and nothing sells then.
 const RECHECK_INTERVAL: Duration = Duration::from_millis(500);
+/// How long Redis may take to connect, and to answer a question of theirs.
+const REDIS_ANSWERS_WITHIN: Duration = Duration::from_millis(500);
 
 /// The checks of a replica.
 #[derive(Clone)]
@@ -49,14 +51,15 @@ impl FitnessChecks {
         {
             reasons.push(sentence);
         }
-        match self.rights.missing().await {
+        match self.rights.missing(REDIS_ANSWERS_WITHIN).await {
             Ok(missing) => reasons.extend(missing),
             Err(error @ StoreError::AccessDenied { .. }) => reasons.push(error.to_string()),
             // The health watch reports a server that does not answer.
             Err(_) => {}
         }
         // Likewise.
-        reasons.extend(self.rights.refused_writes().await.ok().flatten());
+        let refused = self.rights.refused_writes(REDIS_ANSWERS_WITHIN).await;
+        reasons.extend(refused.ok().flatten());
         reasons
     }
 

@@ -12,8 +12,6 @@ use redis::{AsyncConnectionConfig, Cmd, Pipeline, RedisResult, Value};
 
 use super::{OrderCounter, RedisConnection, RedisKeys, StoreError};
 
-/// How long the server may take to connect, and to answer.
-const ANSWER_TIMEOUT: Duration = Duration::from_millis(500);
 /// What stands for `*` in the keys that are asked for.
 const PROBE: &str = "rights-probe";
 /// A script that writes nothing and, having no flag `no-writes`, is executed only where writes are.
@@ -159,11 +157,12 @@ impl RedisRights {
         Self { connection, uses }
     }
 
-    /// What is missing, as a sentence; `None` if nothing is. Fails if a server does not answer.
-    pub async fn missing(&self) -> Result<Option<String>, StoreError> {
+    /// What is missing, as a sentence; `None` if nothing is. Fails if a server does not connect or
+    /// answer `within` that time.
+    pub async fn missing(&self, within: Duration) -> Result<Option<String>, StoreError> {
         let mut missing = BTreeSet::new();
         for server in self.connection.servers().await? {
-            self.ask(connect(&server).await?, &mut missing).await?;
+            self.ask(connect(&server, within).await?, &mut missing).await?;
         }
         if missing.is_empty() {
             return Ok(None);
@@ -173,12 +172,13 @@ impl RedisRights {
     }
 
     /// Why a server refuses to write, as a sentence; `None` if each one writes. Fails if a server
-    /// does not answer.
-    pub async fn refused_writes(&self) -> Result<Option<String>, StoreError> {
+    /// does not connect or answer `within` that time.
+    pub async fn refused_writes(&self, within: Duration) -> Result<Option<String>, StoreError> {
         let mut codes = BTreeSet::new();
         for server in self.connection.servers().await? {
             let script = redis::cmd("EVAL").arg(WRITE_SCRIPT).arg(0).to_owned();
-            let answer = connect(&server).await?.send_packed_command(&script).await?;
+            let mut connection = connect(&server, within).await?;
+            let answer = connection.send_packed_command(&script).await?;
             if let Value::ServerError(error) = &answer
                 && WRITE_REFUSALS.contains(&error.code())
             {
@@ -221,10 +221,10 @@ impl RedisRights {
 }
 
 /// A connection of its own, whose answers have a time limit.
-async fn connect(server: &RedisConnection) -> RedisResult<MultiplexedConnection> {
+async fn connect(server: &RedisConnection, within: Duration) -> RedisResult<MultiplexedConnection> {
     let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(ANSWER_TIMEOUT))
-        .set_response_timeout(Some(ANSWER_TIMEOUT));
+        .set_connection_timeout(Some(within))
+        .set_response_timeout(Some(within));
     server.own("", &config).await
 }
 

@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use reqwest::Method;
 use serde_json::Value;
-use testbed::{Replica, ReplicaSpec};
+use testbed::{RedisOptions, Replica, ReplicaSpec};
 
 use super::{env, run};
 use crate::caller::Caller;
 use crate::fleet::{SECKILL, fleet};
+use crate::redis_side::connect;
 use crate::support::{Place, servers};
 
 /// A replica at that place; `127.0.0.1:0` in the arguments becomes a free port.
@@ -52,6 +53,17 @@ async fn a_flag_wins_over_the_environment_and_that_over_the_default() {
     assert_eq!(name(&by_flag).await, "by-flag");
     // The flag of the port, too, against the environment's address.
     start(&place, &["--port", "0"], &[("BIND", "192.0.2.1:1"), ("PORT", "1")]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_starts_although_its_redis_is_late_with_the_rights() {
+    let redis = servers().bed.redis(RedisOptions::default()).expect("a Redis of one's own");
+    let place = Place { redis_url: redis.admin_url().to_owned(), ..Place::fresh() };
+    let mut connection = connect(&place.redis_url).await;
+    // Writes wait, and questions for the right to write: for longer than a later answer may take.
+    let mut pause = redis::cmd("CLIENT");
+    pause.arg("PAUSE").arg(2000).arg("WRITE").exec_async(&mut connection).await.expect("paused");
+    start(&place, &["--bind", "127.0.0.1:0"], &[]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
