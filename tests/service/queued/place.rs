@@ -1,11 +1,16 @@
 //! The place of a pending ticket in its queue.
 
+use std::time::Duration;
+
 use seckill::domain::Role;
 use serde_json::Value;
 use sqlx::{Connection, MySql, MySqlConnection, MySqlPool, Transaction};
 
 use crate::queued::buyer::{ask, buy, end_of, lock_stock, redis, service, ticket_of};
 use crate::support::{Service, client, eventually, token};
+
+/// How long a stream of events may last.
+const LIMIT: Duration = Duration::from_mins(1);
 
 /// The ticket as its user sees it.
 async fn look(service: &Service, ticket: &str, user: u64) -> Value {
@@ -89,7 +94,7 @@ async fn a_stream_of_events_sends_a_place_that_has_changed() {
     let (service, _, tickets, tx) = five_tickets().await;
     let held = hold_back(&service, &tickets[4], 5).await;
     let events = format!("{}/api/tickets/{}/events", service.url, tickets[4]);
-    let request = client().get(events).bearer_auth(token(5, Role::Buyer));
+    let request = client().get(events).bearer_auth(token(5, Role::Buyer)).timeout(LIMIT);
     let mut stream = request.send().await.expect("an answer");
     let mut text = String::new();
     let mut tx = Some(tx);
