@@ -38,7 +38,7 @@ impl RedisArgs {
         Duration::from_millis(self.redis_timeout_ms.into())
     }
 
-    /// How long it may take at the start, which is tried once: a busy machine may need seconds.
+    /// How long Redis may take at the start, which is tried once: a busy machine may need seconds.
     pub fn start_timeout(&self) -> Duration {
         self.answer_timeout().max(Duration::from_secs(5))
     }

@@ -24,7 +24,7 @@ const CROWD: u32 = 16;
 /// After the promotion, for a purchase to succeed, in half of the rounds: the promise is 2 s, the
 /// rest is for the purchase on a busy machine.
 const FOLLOWED_WITHIN: Duration = Duration::from_secs(4);
-/// The same in any round: a machine that stands still is late in some.
+/// After the promotion, for a purchase to succeed in each round, even if the machine stood still.
 const FOLLOWED_AT_LAST: Duration = Duration::from_mins(1);
 /// A call is given up after 5 s; then the service finds out what became of its order.
 const LONGER_THAN_A_CALL: Duration = Duration::from_secs(8);
