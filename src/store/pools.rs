@@ -67,18 +67,21 @@ pub async fn check_database_access(url: &str) -> Result<(), StoreError> {
 }
 
 /// Makes the pool. It begins at the primary if the address names several servers and one says
-/// within 0.5 s that it is; else nothing is connected yet.
+/// within 0.5 s that it is; else nothing is connected yet. Fails if several say so.
 pub async fn database(options: &DatabaseOptions) -> Result<MySqlPool, sqlx::Error> {
-    Ok(pool(options, DatabaseServers::parse(&options.url)?).await)
+    pool(options, DatabaseServers::parse(&options.url)?).await
 }
 
 /// As [`database`], with sessions that keep the server's time zone, as those of other programs do.
 pub async fn database_in_server_zone(options: &DatabaseOptions) -> Result<MySqlPool, sqlx::Error> {
     let servers = DatabaseServers::parse(&options.url)?;
-    Ok(pool(options, servers.map(|server| server.timezone(None))).await)
+    pool(options, servers.map(|server| server.timezone(None))).await
 }
 
-async fn pool(options: &DatabaseOptions, servers: DatabaseServers) -> MySqlPool {
+async fn pool(
+    options: &DatabaseOptions,
+    servers: DatabaseServers,
+) -> Result<MySqlPool, sqlx::Error> {
     let naive = options.naive;
     // The server counts whole seconds.
     let silence_s = options.silence.map(|silence| silence.as_millis().div_ceil(1000).max(1));
@@ -86,7 +89,7 @@ async fn pool(options: &DatabaseOptions, servers: DatabaseServers) -> MySqlPool 
     let idle = options.silence.map_or(IDLE_TIMEOUT, |silence| IDLE_TIMEOUT.min(silence / 3));
     // A slow statement is not news here: a crowd queues for one row.
     let servers = servers.map(ConnectOptions::disable_statement_logging);
-    let begin = servers.choose().await;
+    let begin = servers.choose().await?;
     let stale = StaleBefore::default();
     let known = stale.clone();
     let pool = MySqlPoolOptions::new()
@@ -129,7 +132,7 @@ async fn pool(options: &DatabaseOptions, servers: DatabaseServers) -> MySqlPool 
     if servers.is_several() {
         tokio::spawn(follow(pool.clone(), (servers, begin), stale));
     }
-    pool
+    Ok(pool)
 }
 
 fn redis_timeouts(answer: Duration) -> ConnectionManagerConfig {

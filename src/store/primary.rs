@@ -4,7 +4,7 @@
 //! `read_only` is off is used. A task per pool looks at the primary four times a second. When it
 //! is gone and exactly one other server takes writes, new connections lead there, and the old ones
 //! are dropped. Two that take writes are never chosen between: which one has the newer orders
-//! cannot be seen from here.
+//! cannot be seen from here. No pool begins then, and one that has begun logs it within 5 s.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,6 +23,8 @@ pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const SERVER_TIMEOUT: Duration = Duration::from_secs(2);
 /// How often the primary is looked at.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
+/// The others are looked at with every so many of these looks: a second primary may be among them.
+const LOOKS_AT_ALL: u32 = 20;
 /// How long one look may take. A look that fails changes nothing unless another server takes
 /// writes.
 const LOOK_TIMEOUT: Duration = Duration::from_millis(500);
@@ -64,9 +66,17 @@ impl DatabaseServers {
         Self(self.0.into_iter().map(set).collect())
     }
 
-    /// Where a pool begins: the index of the server that takes writes, or 0.
-    pub(super) async fn choose(&self) -> usize {
-        if self.is_several() { self.find_primary().await.unwrap_or(0) } else { 0 }
+    /// Where a pool begins: the index of the server that takes writes, or 0 if none says so. Fails
+    /// if several do.
+    pub(super) async fn choose(&self) -> Result<usize, sqlx::Error> {
+        if !self.is_several() {
+            return Ok(0);
+        }
+        match self.find_primary().await {
+            Ok(index) => Ok(index),
+            Err(0) => Ok(0),
+            Err(_) => Err(several_take_writes()),
+        }
     }
 
     /// The settings of connections to that server.
@@ -105,7 +115,7 @@ impl DatabaseServers {
         match (connected.len(), failure) {
             (1, _) => Ok(connected.remove(0)),
             (0, Some(error)) => Err(error),
-            _ => Err(unavailable("several of the database's servers take writes")),
+            _ => Err(several_take_writes()),
         }
     }
 
@@ -124,6 +134,10 @@ impl DatabaseServers {
 
 pub(super) fn silence() -> sqlx::Error {
     sqlx::Error::Io(io::Error::new(io::ErrorKind::TimedOut, "the database does not answer"))
+}
+
+fn several_take_writes() -> sqlx::Error {
+    unavailable("several of the database's servers take writes")
 }
 
 fn unavailable(text: &str) -> sqlx::Error {
@@ -177,14 +191,16 @@ pub(super) async fn follow(
         let mut ticks = interval(LOOK_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (mut current, mut kept, mut writable) = (begin, None, Ok(begin));
-        loop {
+        for look_number in (0..LOOKS_AT_ALL).cycle() {
             ticks.tick().await;
             kept = look(&servers.0[current], kept, &stale).await;
-            if kept.is_some() {
+            if kept.is_some() && look_number > 0 {
                 continue;
             }
             let found = servers.find_primary().await;
             match found {
+                // Its own takes writes: fewer have answered in time.
+                Ok(_) | Err(0) if kept.is_some() => continue,
                 Ok(index) if index != current => {
                     current = index;
                     pool.set_connect_options(servers.0[index].clone());

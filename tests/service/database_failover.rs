@@ -15,7 +15,8 @@ use tokio::task::block_in_place;
 use tokio::time::{sleep, timeout};
 
 use crate::crowd::{Books, Crowd, Fate, Try, buy_at};
-use crate::support::{Place, Service, make_admins, servers};
+use crate::replicas::spec;
+use crate::support::{Place, Service, eventually, make_admins, servers};
 
 /// The name of the database.
 const SHOP: &str = "shop";
@@ -191,4 +192,28 @@ async fn a_service_starts_while_another_server_of_its_database_is_silent() {
         assert!(matches!(one.fate(), Fate::Bought(_)), "{flags:?}: {}", one.words());
         service.stop().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_servers_that_take_writes_are_told_of_and_never_chosen_between() {
+    let sale = Sale::start(Replication::Async).await;
+    let Sale { group, service, voucher, crowd, .. } = sale;
+    let place = service.place.clone();
+    crowd.end().await;
+    service.stop().await;
+    let begin = |name| servers().bed.replica(spec(&place, name, &["--no-migrate"]));
+    let replica = block_in_place(|| begin("before")).expect("one takes writes");
+    let log = || std::fs::read_to_string(replica.log_path()).expect("its log");
+    let told = "not exactly one database server takes writes";
+    assert!(!log().contains(told), "{}", log());
+    let second = &group.servers()[1];
+    block_in_place(|| second.promote().and_then(|()| second.allow_writes())).expect("a primary");
+    // Each of its two pools tells of it, once.
+    eventually("the second one is told of", async || log().matches(told).count() == 2).await;
+    let one = buy_at(replica.base_url(), &voucher, 2).await;
+    assert!(matches!(one.fate(), Fate::Bought(_)), "it stays with its own: {}", one.words());
+    let refused = block_in_place(|| begin("after")).expect_err("which one is the primary?");
+    let words = refused.to_string();
+    assert!(words.contains("several of the database's servers take writes"), "{words}");
+    assert_eq!(log().matches(told).count(), 2, "{}", log());
 }

@@ -45,7 +45,10 @@ impl Database {
     }
 
     /// Ends that it is read-only, for every account.
-    pub(super) fn allow_writes(&self) -> Result<()> {
+    ///
+    /// # Errors
+    /// If the server does not answer.
+    pub fn allow_writes(&self) -> Result<()> {
         self.run("SET GLOBAL read_only = OFF")
     }
 
