@@ -1,6 +1,6 @@
 //! What each metric is: the `# HELP` line of `/metrics`.
 
-use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
+use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram};
 
 const COUNTERS: [(&str, &str); 26] = [
     ("seckill_orders_total", "Purchases by outcome"),
@@ -37,6 +37,13 @@ const COUNTERS: [(&str, &str); 26] = [
     ("distlock_failpoints_reached_total", "Failpoints reached, by point (laboratory)"),
 ];
 
+/// Counters whose first event is an alert. Prometheus sees an increase only of what was there.
+const BEGIN_AT_ZERO: [&str; 3] = [
+    "seckill_queue_taken_over_total",
+    "seckill_queue_unreadable_total",
+    "seckill_token_revocation_reads_failed_total",
+];
+
 const GAUGES: [(&str, &str); 3] = [
     ("seckill_purchases_in_progress", "Purchases that were begun and have not ended"),
     ("seckill_token_revocations", "Users whose tokens were revoked, in memory"),
@@ -54,7 +61,7 @@ const SECONDS: [(&str, &str); 8] = [
     ("distlock_renewal_delay_seconds", "How late renewals began, by kind"),
 ];
 
-/// Describes all metrics to the recorder of the process.
+/// Describes all metrics to the recorder of the process, and begins some at 0.
 pub(super) fn describe() {
     for (name, help) in COUNTERS {
         describe_counter!(name, help);
@@ -65,4 +72,8 @@ pub(super) fn describe() {
     for (name, help) in SECONDS {
         describe_histogram!(name, Unit::Seconds, help);
     }
+    for name in BEGIN_AT_ZERO {
+        counter!(name).increment(0);
+    }
+    counter!("seckill_orders_total", "outcome" => "unknown").increment(0);
 }

@@ -126,6 +126,24 @@ async fn what_the_locks_do_stands_in_the_metrics_by_kind() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn each_counter_whose_first_event_is_an_alert_begins_at_zero() {
+    let place = spawn_blocking(Place::fresh).await.expect("a place");
+    let page = MetricsPage::by(&replica(&place, &NO_WAIT_FLAGS)).await.page;
+    let rules = include_str!("../../deploy/monitoring/alerts.yml");
+    let increases: Vec<_> = rules.split("increase(").skip(1).collect();
+    assert!(increases.len() >= 8, "{increases:?}");
+    for counter in increases {
+        let (selector, _) = counter.split_once("[5m]").expect("a range");
+        let (name, labels) = selector.split_once('{').unwrap_or((selector, ""));
+        let labels = labels.trim_end_matches('}');
+        let is_it = |line: &&str| line.starts_with(name) && line.contains(labels);
+        let begins: Vec<_> = page.lines().filter(is_it).collect();
+        assert!(!begins.is_empty(), "no {selector}: {page}");
+        assert!(begins.iter().all(|line| line.ends_with(" 0")), "{begins:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_holder_that_lost_its_lock_logs_why_and_which_owner_has_it_now() {
     let place = spawn_blocking(Place::fresh).await.expect("a place");
     let admin = Service::start_at(place.clone(), &["--lock", "lua-release"]).await;
