@@ -20,7 +20,7 @@ use super::batch_writer::BatchWriter;
 use super::in_flight_requests::IdempotentRequest;
 use super::lab_hooks::{LabHooks, on_release};
 use super::outcome::{Outcome, Refusal};
-use super::retry::{MAX_TRIES, jitter};
+use super::retry::{MAX_CONFLICTS, MAX_TRIES, jitter};
 use super::{InjectedBug, LockOrder, OnLost, Parts, SaleConfig, Scope, Writer};
 use crate::domain::{OrderId, VoucherId};
 use crate::failpoint::{self, reach};
@@ -170,7 +170,7 @@ impl CriticalSection {
                 Err(AttemptError::Refused(refusal)) => return Outcome::Refused(refusal),
                 Err(AttemptError::Replayed(order)) => return Outcome::Replayed(order),
                 Err(AttemptError::Unknown(order)) => return Outcome::Unknown(order),
-                Err(AttemptError::Failed(error)) if tries < MAX_TRIES && is_retryable(&error) => {
+                Err(AttemptError::Failed(error)) if tries < max_tries(&error) => {
                     bucket = bucket.filter(|_| !matches!(error, StoreError::InsufficientStock));
                     sleep(jitter(tries)).await;
                 }
@@ -325,11 +325,17 @@ pub(super) async fn release(guard: Option<Guard>, attempt: &PurchaseAttempt) {
     }
 }
 
-fn is_retryable(error: &StoreError) -> bool {
-    matches!(
-        error,
-        StoreError::Conflict
-            | StoreError::Duplicate(Duplicate::Primary)
-            | StoreError::InsufficientStock
-    )
+/// How often a transaction is tried that failed so.
+fn max_tries(error: &StoreError) -> u32 {
+    match error {
+        StoreError::Conflict => MAX_CONFLICTS,
+        StoreError::Duplicate(Duplicate::Primary) | StoreError::InsufficientStock => MAX_TRIES,
+        StoreError::PoolTimedOut
+        | StoreError::TimedOut { .. }
+        | StoreError::Unavailable { .. }
+        | StoreError::AccessDenied { .. }
+        | StoreError::LockWait
+        | StoreError::Duplicate(_)
+        | StoreError::Unexpected(_) => 1,
+    }
 }
