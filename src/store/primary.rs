@@ -23,7 +23,7 @@ pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const SERVER_TIMEOUT: Duration = Duration::from_secs(2);
 /// How often the primary is looked at.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
-/// The others are looked at with every so many of these looks: a second primary may be among them.
+/// Every twentieth of these looks asks all servers: a second primary may be among them.
 const LOOKS_AT_ALL: u32 = 20;
 /// How long one look may take. A look that fails changes nothing unless another server takes
 /// writes.

@@ -195,7 +195,7 @@ async fn a_service_starts_while_another_server_of_its_database_is_silent() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_servers_that_take_writes_are_told_of_and_never_chosen_between() {
+async fn two_servers_that_take_writes_are_logged_and_neither_is_chosen() {
     let sale = Sale::start(Replication::Async).await;
     let Sale { group, service, voucher, crowd, .. } = sale;
     let place = service.place.clone();

@@ -230,6 +230,7 @@ async fn on_a_phone_and_in_the_dark_nothing_sticks_out_and_headings_are_in_order
     for (report, screen) in looks {
         browser.look(screen).await;
         browser.open(&report.url()).await;
+        browser.wait_until("return document.querySelector('.tools button') !== null").await;
         let all = browser.find(".tools button").await;
         browser.click(&all[0]).await;
         browser.wait_until("return document.querySelectorAll('canvas').length === 4").await;
