@@ -266,7 +266,7 @@ fn as_text(groups: &[KindGroup], table_of_locks: &LockTable) -> String {
         let holders = lock.state.holders();
         let holder = match holders {
             [] => view::reason(&lock.state).unwrap_or_default().to_owned(),
-            [one] => one.owner.clone().unwrap_or_else(|| one.id.clone()),
+            [one] => view::owner(one),
             more => format!("{} holders", more.len()),
         };
         rows.add_row([

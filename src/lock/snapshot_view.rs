@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use distlock::{LockHolder, LockSnapshot, LockState, LockWaiters, RemainingLease};
+use distlock::{LockHolder, LockSnapshot, LockState, LockWaiters, OwnerTag, RemainingLease};
 use serde_json::{Value, json};
 
 /// One lock as JSON. `kinds` are those that it may be of.
@@ -100,6 +100,12 @@ pub(super) fn waiters(lock: &LockSnapshot) -> String {
     }
 }
 
+/// Who a holder is: what its owner tells of itself, or else its id.
+pub(super) fn owner(holder: &LockHolder) -> String {
+    let id = || holder.owner.clone().unwrap_or_else(|| holder.id.clone());
+    holder.tag.as_ref().map_or_else(id, ToString::to_string)
+}
+
 /// One holder in a line.
 pub(super) fn holder(holder: &LockHolder) -> String {
     let mut parts = vec![holder.owner.clone().unwrap_or_else(|| holder.id.clone())];
@@ -120,6 +126,14 @@ pub(super) fn holder(holder: &LockHolder) -> String {
     parts.join(", ").escape_debug().to_string()
 }
 
+/// One waiter in a line.
+fn waiter(id: &str) -> String {
+    match OwnerTag::find(id) {
+        Some(tag) => format!("{id}, {tag}"),
+        None => id.to_owned(),
+    }
+}
+
 /// All that is known of a lock, as text.
 pub(super) fn as_text(lock: &LockSnapshot) -> String {
     let mut lines = vec![
@@ -137,7 +151,7 @@ pub(super) fn as_text(lock: &LockSnapshot) -> String {
         LockWaiters::Unordered(_) => format!("waiters: {count}"),
     });
     if let LockWaiters::Ordered(ids) | LockWaiters::Unordered(ids) = &lock.waiters {
-        lines.extend(ids.iter().map(|id| format!("  {}", id.escape_debug())));
+        lines.extend(ids.iter().map(|id| format!("  {}", waiter(id).escape_debug())));
     }
     lines.join("\n")
 }

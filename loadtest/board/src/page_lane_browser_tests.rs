@@ -138,6 +138,8 @@ async fn a_rung_has_an_address_and_the_page_shows_its_command_and_what_it_says_o
     assert_eq!((setup.rung, setup.seed), (Some("setnx"), 1));
     page.shows("document.querySelector('#rung h2').textContent === 'Rung 3: setnx'").await;
     assert_eq!(page.text("#rung code").await, "loadtest learn setnx");
+    let fault = "Fault of both lanes: a replica is killed while it holds the lock";
+    assert_eq!(page.text("#rung .fault").await, fault);
     let cell = page.text("#lane-left .cell").await;
     assert!(cell.ends_with("injected bug setnx-without-expire"), "{cell}");
     let said = |outcome: &str| {

@@ -40,6 +40,14 @@ fn both_languages_have_the_same_texts_with_the_same_values() {
     }
 }
 
+#[test]
+fn the_fault_of_a_rung_has_the_words_of_the_ladder() {
+    let all: Value = serde_json::from_str(STRINGS).expect("JSON");
+    for rung in RUNGS {
+        assert_eq!(all["en"][format!("rung_fault_{}", rung.slug)], rung.fault);
+    }
+}
+
 /// The words between these marks.
 fn named(text: &str, before: &str, after: char) -> Vec<String> {
     let parts = text.split(before).skip(1);
@@ -76,6 +84,7 @@ fn every_text_that_the_page_names_is_in_the_table() {
     let rungs = RUNGS.iter().map(|rung| format!("rung_{}", rung.slug));
     let rungs = rungs.chain(faults_of_rungs.map(|fault| format!("fault_{}", fault.name())));
     let outcomes = rung_race::OUTCOMES.map(|outcome| format!("rung_outcome_{outcome}"));
+    let rungs = rungs.chain(RUNGS.iter().map(|rung| format!("rung_fault_{}", rung.slug)));
     let rungs = rungs.chain(outcomes).collect::<Vec<_>>();
     let results = challenge::RESULTS.map(|result| format!("result_{result}"));
     let challenges = CHALLENGES.each_ref().map(|it| format!("challenge_{}", it.number));

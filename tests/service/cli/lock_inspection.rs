@@ -108,6 +108,7 @@ fn locks_of_all_kinds_are_listed_once_each_and_one_that_is_none_is_damaged() {
     let text = run(&[&ls[..2], &ls[3..], &servers].concat(), &bench.env()).fine();
     assert!(text.contains("setnx-expire|set-nx|owner-check|lua-release"), "{text}");
     assert!(text.contains("mysql-named is not listed: "), "{text}");
+    assert!(text.contains("sh on ") && text.contains(", asked "), "no holder is named: {text}");
     for secret in [&bench.place.redis_url, &bench.place.database_url] {
         assert!(!text.contains(&super::password(secret)), "{text}");
     }

@@ -31,6 +31,7 @@ class RungPanel {
     const text = (name, value) => setText(this.root.querySelector(name), value);
     text('h2', t('rung_title', { number, rung: slug }));
     text('.goal', t(`rung_${slug}`));
+    text('.fault', t('rung_fault', { fault: t(`rung_fault_${slug}`) }));
     text('code', command);
     const link = this.root.querySelector('.next');
     link.hidden = !next;
