@@ -197,10 +197,13 @@ pub(super) async fn follow(
             if kept.is_some() && look_number > 0 {
                 continue;
             }
-            let found = servers.find_primary().await;
+            let found = match servers.find_primary().await {
+                // Its own takes writes, whoever else has answered in time.
+                Ok(_) if kept.is_some() => Ok(current),
+                Err(0) if kept.is_some() => writable,
+                found => found,
+            };
             match found {
-                // Its own takes writes: fewer have answered in time.
-                Ok(_) | Err(0) if kept.is_some() => continue,
                 Ok(index) if index != current => {
                     current = index;
                     pool.set_connect_options(servers.0[index].clone());

@@ -89,6 +89,7 @@ function savePicture(canvas, name) {
     link.href = URL.createObjectURL(picture);
     link.download = name;
     link.click();
-    URL.revokeObjectURL(link.href);
+    // Some browsers read it only after the click.
+    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
   }, 'image/png');
 }
