@@ -198,7 +198,7 @@ pub(super) async fn follow(
                 continue;
             }
             let found = match servers.find_primary().await {
-                // Its own takes writes, whoever else has answered in time.
+                // Its own takes writes: others may not have answered in time.
                 Ok(_) if kept.is_some() => Ok(current),
                 Err(0) if kept.is_some() => writable,
                 found => found,
