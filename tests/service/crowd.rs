@@ -38,6 +38,13 @@ pub(crate) enum Fate {
 }
 
 impl Try {
+    /// Whether it was refused for the moment: by a service that is busy, or beside an earlier
+    /// purchase that is under way.
+    pub(crate) fn asks_for_another(&self) -> bool {
+        let words = self.words();
+        words.starts_with("503 ") || words == r#"409 "order_in_progress""#
+    }
+
     pub(crate) fn fate(&self) -> Fate {
         let Ok(answer) = &self.answer else { return Fate::Unknown };
         let problem = answer.body["code"].is_string();
@@ -76,9 +83,7 @@ pub(crate) async fn buy_until_told(url: &str, voucher: &str, user: u64) -> Vec<T
     let mut tries = Vec::new();
     loop {
         let one = buy_at(url, voucher, user).await;
-        let words = one.words();
-        let again = words.starts_with("503 ") || words.contains("order_in_progress");
-        let told = one.fate() != Fate::Unknown && !again;
+        let told = one.fate() != Fate::Unknown && !one.asks_for_another();
         tries.push(one);
         if told || Instant::now() > deadline {
             return tries;
