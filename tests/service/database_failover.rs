@@ -23,7 +23,7 @@ const SHOP: &str = "shop";
 const STOCK: u32 = 1_000_000;
 const CROWD: u32 = 16;
 /// After the promotion, for a purchase to succeed, in half of the rounds of each way to lose a
-/// primary: the promise is 2 s, the rest is for the purchase on a busy machine.
+/// primary. The promise is 2 s; the rest is for the purchase on a busy machine.
 const FOLLOWED_WITHIN: Duration = Duration::from_secs(4);
 /// After the promotion, for a purchase to succeed in each round, even if the machine stood still.
 const FOLLOWED_AT_LAST: Duration = Duration::from_mins(1);
