@@ -1,7 +1,7 @@
 //! The commands of a lane as they pass, each with the line of the repository that sends it. They
 //! are recorded while a page asks for them, which it does while its panel is open.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::convert::Infallible;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -15,8 +15,11 @@ use crate::command_sources::{SourceIndex, SourceLine, line_of_call, script_begin
 
 /// Commands that are kept of a lane.
 const MAX_KEPT: usize = 200;
-/// Commands of a lane that are shown in a second; others are counted.
+/// Commands of a lane that are shown in a second, and after them the first of each further name;
+/// others are counted.
 const MAX_PER_S: usize = 40;
+/// Most names of which the first command of a second is shown behind the others.
+const MAX_NAMES: usize = 20;
 /// Most characters of a command, and of a line of the sources.
 const MAX_TEXT: usize = 160;
 /// For how long after a question commands are recorded.
@@ -152,25 +155,28 @@ impl CommandLog {
     }
 }
 
-/// Chooses commands: the first of each second, so that those of one purchase are together.
+/// Chooses commands: the first of each second, so that those of one purchase are together; and the
+/// first of each name in that second, so that a rare one is seen on a busy server.
 struct Sampler<'a> {
     index: &'a SourceIndex,
     race_start: Instant,
     second: u64,
     count: usize,
+    names: HashSet<String>,
     /// The script that the last client called, and the line of its last command.
     script: Option<(usize, usize)>,
 }
 
 impl<'a> Sampler<'a> {
     fn new(index: &'a SourceIndex, race_start: Instant) -> Self {
-        Self { index, race_start, second: 0, count: 0, script: None }
+        Self { index, race_start, second: 0, count: 0, names: HashSet::new(), script: None }
     }
 
     fn shown(&mut self, command: &ObservedCommand) -> Option<ShownCommand> {
         let since = command.at.saturating_duration_since(self.race_start);
         if since.as_secs() != self.second {
             (self.second, self.count) = (since.as_secs(), 0);
+            self.names.clear();
         }
         let words = &command.words;
         let name = words.first()?;
@@ -215,7 +221,12 @@ impl<'a> Sampler<'a> {
         let script = self.script.map(|(script, _)| script_name(script));
         let is_look = script == Some("exchange_waits.lua")
             && (is_call || command.origin == CommandOrigin::RedisScript);
-        if self.count >= MAX_PER_S || is_look || name.eq_ignore_ascii_case("PING") {
+        if is_look || name.eq_ignore_ascii_case("PING") {
+            return None;
+        }
+        let name = text.split(' ').next().unwrap_or_default();
+        let is_new = self.names.len() < MAX_NAMES && self.names.insert(name.to_owned());
+        if self.count >= MAX_PER_S && !is_new {
             return None;
         }
         self.count += 1;

@@ -109,6 +109,22 @@ fn commands_beyond_the_first_of_a_second_are_counted_and_old_ones_leave() {
 }
 
 #[test]
+fn the_first_command_of_a_name_is_shown_in_a_busy_second_too() {
+    let index = SourceIndex::new("zookeeper");
+    let mut sampler = Sampler::new(&index, Instant::now());
+    let begun = Instant::now();
+    let mut shown = |text: &str| {
+        let origin = CommandOrigin::ReplicaToZooKeeper(0);
+        let command = ObservedCommand { at: begun, origin, words: vec![text.to_owned()] };
+        sampler.shown(&command).is_some()
+    };
+    assert_eq!((0..100).filter(|node| shown(&format!("create -e -s /a{node}"))).count(), MAX_PER_S);
+    assert!(shown("getData -w /a1") && !shown("getData -w /a2"));
+    let names = (0..100).filter(|number| shown(&format!("operation{number} /a"))).count();
+    assert_eq!(names, MAX_NAMES - 2, "`create` and `getData` are names too");
+}
+
+#[test]
 fn a_new_race_has_no_command_of_the_last_one() {
     let logs = RaceLogs::default();
     logs.commands[1].push_text("COMMIT");
