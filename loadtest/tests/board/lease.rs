@@ -10,6 +10,15 @@ use super::process::{BoardProcess, DEADLINE};
 const RACE: &str =
     "seed=3&users=200&stock=200&left=zookeeper,voucher,off,2&right=fair,voucher,off,2";
 
+/// Opens the panel of the left lane and keeps all that it shows from then on: the list itself
+/// has only the newest.
+const OPEN_PANEL: &str = "const panel = document.querySelector('#lane-left .commands'); \
+    window.everShown = ''; \
+    new MutationObserver((changes) => changes.forEach(({ addedNodes }) => \
+      addedNodes.forEach((row) => { window.everShown += row.textContent; }))) \
+      .observe(panel.querySelector('ol'), { childList: true }); \
+    panel.open = true";
+
 /// The text of the first source that the panel of the left lane links to, at its line.
 const LINKED: &str = "return (async () => { \
     const link = [...document.querySelectorAll('#lane-left .commands a')] \
@@ -26,21 +35,20 @@ async fn the_lease_of_redis_and_the_requests_to_zookeeper_are_shown_as_they_pass
     let page = Page { browser: Browser::start().await };
     page.browser.open(&format!("{}#{RACE}", board.url)).await;
     page.shows("document.querySelector('#lane-left .commands')", DEADLINE).await;
-    page.browser.run("document.querySelector('#lane-left .commands').open = true").await;
+    page.browser.run(OPEN_PANEL).await;
     let label = |lane: &str| {
         format!("(document.querySelector('#lane-{lane} canvas').getAttribute('aria-label') ?? '')")
     };
     page.shows(&format!("{}.includes('none, no key in Redis')", label("left")), DEADLINE).await;
     let leased = format!("/on the server: [01][.][0-9] s left/.test({})", label("right"));
     page.shows(&leased, DEADLINE).await;
-    let shown = "document.querySelector('#lane-left .commands ol').textContent";
     for words in [
         "create -e -s /distlock/lock:voucher:",
         "getData -w /distlock/lock:voucher:",
         "delete /distlock/lock:voucher:",
         "distlock/src/zookeeper/contender.rs:",
     ] {
-        page.shows(&format!("{shown}.includes('{words}')"), DEADLINE).await;
+        page.shows(&format!("window.everShown.includes('{words}')"), DEADLINE).await;
     }
     let linked = page.browser.run(LINKED).await;
     let [at_line, text] = [0, 1].map(|at| linked[at].as_str().expect("a text").trim());

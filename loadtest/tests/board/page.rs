@@ -1,16 +1,18 @@
 //! A page of the board in a browser.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use loadtest_board::challenge::Challenge;
 use serde_json::json;
 
 use super::browser::Browser;
 use super::challenges::fragment;
-use super::process::{DEADLINE, measures_figures, runs_all_scenarios, until};
+use super::process::{DEADLINE, POLL_INTERVAL, measures_figures, runs_all_scenarios};
 
 /// From opening the page to the first violation on the screen, in s.
 const VIOLATION_BAR_S: f64 = 20.0;
+/// Reads the begin of what the page shows.
+const PAGE_TEXT: &str = "return document.body.innerText.slice(0, 5000)";
 
 /// A lane, a fault, and what is seen then.
 pub(super) type Fault = (&'static str, &'static str, &'static str);
@@ -21,10 +23,17 @@ pub(super) struct Page {
 }
 
 impl Page {
-    /// Waits until the expression is true.
+    /// Waits until the expression is true. A failure tells what the page shows instead.
     pub(super) async fn shows(&self, expression: &str, within: Duration) {
+        let begun = Instant::now();
         let body = format!("return Boolean({expression})");
-        until(expression, within, async || self.browser.run(&body).await == json!(true)).await;
+        while self.browser.run(&body).await != json!(true) {
+            if begun.elapsed() >= within {
+                let text = self.browser.run(PAGE_TEXT).await;
+                panic!("not within {within:?}: {expression}; the page: {text}");
+            }
+            tokio::time::sleep(POLL_INTERVAL).await;
+        }
     }
 
     pub(super) async fn text(&self, selector: &str) -> String {

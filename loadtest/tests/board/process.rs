@@ -11,7 +11,7 @@ const LOADTEST: &str = env!("CARGO_BIN_EXE_loadtest");
 /// The longest time to anything else, on a busy machine.
 pub(super) const DEADLINE: Duration = Duration::from_mins(2);
 /// Between two looks.
-const POLL_INTERVAL: Duration = Duration::from_millis(50);
+pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A running `loadtest up --board`.
 pub(super) struct BoardProcess {
