@@ -9,13 +9,18 @@ use proptest::collection::vec;
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, TestRunner};
 use seckill::sale::Writer;
-use testbed::{Command, Direction};
+use testbed::{Action, Command, Times};
 use tokio::task::{JoinSet, yield_now};
+use tokio::time::{Instant, sleep};
 
 use super::desk::{Desk, names, place, told};
 
 /// Mixes that are tried.
 const CASES: u32 = 60;
+/// Within which a batch is sent.
+const DEADLINE: Duration = Duration::from_secs(30);
+/// Turns of the other tasks in which a purchase comes to the writer; it takes 2.
+const TURNS_TO_ARRIVE: u32 = 50;
 
 #[tokio::test]
 async fn any_mix_has_the_outcomes_of_the_single_writer_in_the_order_of_arrival() {
@@ -86,21 +91,28 @@ async fn orders_that_are_fewer_than_the_batch_in_flight_gather_until_it_ends() {
     let desk = Arc::new(Desk::open(&place, Writer::Grouped).await);
     let voucher = desk.voucher(100).await;
     let opens = Command::sql("START TRANSACTION").containing("INSERT INTO orders");
-    let inserts = proxy.watch(opens);
-    // Each comes after the group or the orders before it, and all before the first answer.
-    proxy.set_latency(Direction::ToClient, Duration::from_millis(15), Duration::ZERO);
-    let together = [(&[1, 2, 3, 4][..], 0), (&[5], 4), (&[6, 7], 8)];
-    let begun = together.map(|(users, turns)| {
+    let inserts = proxy.arm(opens, Action::HoldAnswer, Times::Next(1));
+    let begin = |users: &'static [u64]| {
         let desk = Arc::clone(&desk);
-        tokio::spawn(async move {
-            for _ in 0..turns {
-                yield_now().await;
-            }
-            desk.buy_together(voucher, users).await
-        })
-    });
-    for purchases in begun {
-        let outcomes = purchases.await.expect("purchases");
+        tokio::spawn(async move { desk.buy_together(voucher, users).await })
+    };
+    let first = begin(&[1, 2, 3, 4]);
+    let begun = Instant::now();
+    while inserts.fired() < 1 {
+        assert!(begun.elapsed() < DEADLINE, "no batch was sent");
+        sleep(Duration::from_millis(1)).await;
+    }
+    // All arrive in this test's own thread, while the first batch waits for its answer.
+    let mut purchases = vec![first];
+    for users in [&[5][..], &[6, 7]] {
+        purchases.push(begin(users));
+        for _ in 0..TURNS_TO_ARRIVE {
+            yield_now().await;
+        }
+    }
+    inserts.release();
+    for purchase in purchases {
+        let outcomes = purchase.await.expect("purchases");
         assert!(names(&outcomes).iter().all(|name| *name == "bought"), "{outcomes:?}");
     }
     assert_eq!(inserts.matched(), 2);
