@@ -15,6 +15,8 @@ use crate::{Report, counted, injected_bugs, legend, wrapped};
 
 /// Longest time for the smoke run, which is part of `make test`.
 const SMOKE_WITHIN_S: f64 = 300.0;
+/// Longest time for the smoke run of topologies.
+const SMOKE_TOPOLOGIES_WITHIN_S: f64 = 480.0;
 
 /// How the cells of a matrix were chosen, and what they come to.
 #[derive(Debug, Serialize)]
@@ -120,13 +122,15 @@ pub(super) fn text(report: &Report, selection: &Selection, format: TableFormat) 
     parts.join("\n\n")
 }
 
-/// What must be said where the smoke run took too long, since every change waits for it.
+/// What must be said where a smoke run took too long, since changes wait for it.
 fn overdue(selection: &Selection, took_s: f64) -> Option<String> {
-    let is_late = selection.preset == Some(Preset::Smoke) && took_s > SMOKE_WITHIN_S;
-    is_late.then(|| {
-        format!(
-            "!!! TOO SLOW: the smoke run took {took_s:.0} s, and may take {SMOKE_WITHIN_S:.0} s"
-        )
+    let (name, within_s) = match selection.preset? {
+        Preset::Smoke => ("smoke run", SMOKE_WITHIN_S),
+        Preset::SmokeTopologies => ("smoke run of topologies", SMOKE_TOPOLOGIES_WITHIN_S),
+        Preset::Story | Preset::Full => return None,
+    };
+    (took_s > within_s).then(|| {
+        format!("!!! TOO SLOW: the {name} took {took_s:.0} s, and may take {within_s:.0} s")
     })
 }
 
