@@ -104,7 +104,7 @@ impl Cluster {
     }
 
     async fn start_zookeeper_ensemble(&self, disk: bool) -> Result<ZooKeeperEnsemble> {
-        let options = ZooKeeperOptions { disk, ..ZooKeeperOptions::default() };
+        let options = ZooKeeperOptions { disk, ..zookeeper_options() };
         let bed = self.bed.clone();
         let (ensemble, said) = blocking(move || {
             let ensemble = bed.zookeeper_ensemble(options)?;
@@ -118,7 +118,7 @@ impl Cluster {
 
     /// Starts a `ZooKeeper`.
     async fn start_zookeeper(&self) -> Result<ZooKeeper> {
-        let (bed, options) = (self.bed.clone(), ZooKeeperOptions::default());
+        let (bed, options) = (self.bed.clone(), zookeeper_options());
         let (zookeeper, said) = blocking(move || {
             let zookeeper = bed.zookeeper(options)?;
             let said = zookeeper.four_letter_word("srvr")?;
@@ -145,4 +145,10 @@ impl Cluster {
         self.etcd_version.get_or_init(|| version);
         Ok(etcd)
     }
+}
+
+/// No machine loses its power here, and what a killed server wrote the kernel has. A disk that is
+/// busy with a build would make each purchase wait instead.
+fn zookeeper_options() -> ZooKeeperOptions {
+    ZooKeeperOptions { extra: vec!["forceSync=no".to_owned()], ..ZooKeeperOptions::default() }
 }
