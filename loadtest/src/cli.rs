@@ -6,34 +6,31 @@ mod injected_bugs;
 mod learn;
 mod matrix;
 mod output;
+mod private;
 mod run;
 mod up;
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::error::{ContextKind, ErrorKind};
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 use loadtest_judge::setting::{Guards, Scope};
 use loadtest_lab::cell_axes::{InjectedBug, Load, PurchaseMode, Writer};
-use loadtest_lab::cluster::find_program;
 use loadtest_lab::compare::Comparison;
 use loadtest_lab::fleet::{Fleet, JvmBug, JvmLocalLock, ReplicasOf};
 use loadtest_lab::lock::Lock;
 use loadtest_lab::results::RunEvent;
-use loadtest_lab::runner::ClusterSpec;
-use loadtest_lab::topology::Topology;
 use loadtest_load::cost::THREADS;
 use loadtest_measure::error::{Error, Result};
 use loadtest_measure::print::print_status;
 use loadtest_report::COMPARISON;
 use loadtest_report::progress::comparison_line;
-use testbed::Flavor;
 use tokio_util::sync::CancellationToken;
 
 use self::matrix::MatrixArgs;
 use self::output::OutputArgs;
+use self::private::PrivateArgs;
 
 /// How long what still runs may take to end after a command.
 const SHUTDOWN: Duration = Duration::from_secs(5);
@@ -192,92 +189,6 @@ impl FleetArgs {
     }
 }
 
-#[derive(Debug, Args)]
-struct PrivateArgs {
-    /// Database: one server [default: the one that is installed], or several, with `matrix`,
-    /// `compare` and `up` alone; `galera` and `sharded` are MariaDB's. `sharded` is two shards
-    /// behind a front. On these the guards are on and orders are exact; not atomic there, and so
-    /// without a cell, are payments, `--fenced` and the lock `mysql-row`. A shard that is lost in
-    /// COMMIT may leave an Idempotency-Key without its order
-    #[arg(long, visible_alias = "database", value_name = "DATABASE")]
-    db: Option<Db>,
-    /// The seckill program [default: the one beside this program]
-    #[arg(long, value_name = "PATH")]
-    seckill: Option<PathBuf>,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum Db {
-    /// One MySQL
-    Mysql,
-    /// One MariaDB
-    Mariadb,
-    /// A primary with a semi-synchronous replica
-    SemiSync,
-    /// Two Galera nodes
-    Galera,
-    /// Two shards and their front, by the engine Spider
-    Sharded,
-}
-
-impl Db {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Mysql => "mysql",
-            Self::Mariadb => "mariadb",
-            Self::SemiSync => Topology::SemiSync.name(),
-            Self::Galera => Topology::Galera.name(),
-            Self::Sharded => Topology::Sharded.name(),
-        }
-    }
-}
-
-impl PrivateArgs {
-    fn flavor(&self) -> Flavor {
-        match self.db {
-            None | Some(Db::SemiSync) => Flavor::Any,
-            Some(Db::Mysql) => Flavor::MySql,
-            Some(Db::Mariadb | Db::Galera | Db::Sharded) => Flavor::MariaDb,
-        }
-    }
-
-    /// The servers that the database is.
-    fn topology(&self) -> Topology {
-        match self.db {
-            None | Some(Db::Mysql | Db::Mariadb) => Topology::Single,
-            Some(Db::SemiSync) => Topology::SemiSync,
-            Some(Db::Galera) => Topology::Galera,
-            Some(Db::Sharded) => Topology::Sharded,
-        }
-    }
-
-    /// As [`Self::parts`], for a command that names the servers of each cell itself.
-    fn parts_without_topology(&self) -> Result<ClusterSpec> {
-        let one = self.db.filter(|_| self.topology().is_single());
-        let one = if self.topology().is_of_mariadb() { Some(Db::Mariadb) } else { one };
-        Self { db: one, seckill: self.seckill.clone() }.parts()
-    }
-
-    /// As [`Self::parts`], for a command that runs on one database server.
-    fn parts_of_one_server(&self) -> Result<ClusterSpec> {
-        if self.topology().is_single() {
-            return self.parts();
-        }
-        let what = "only matrix, compare and up run on several database servers: choose mysql or \
-                    mariadb";
-        Err(Error::Usage(what.to_owned()))
-    }
-
-    /// What clusters are made of; the program is there.
-    fn parts(&self) -> Result<ClusterSpec> {
-        let program = find_program(self.seckill.as_deref())?;
-        let db = self.db.map(|db| ("--db", db.name().to_owned()));
-        let named = self.seckill.as_ref().map(|path| ("--seckill", path.display().to_string()));
-        let chosen = db.into_iter().chain(named).collect();
-        Ok(ClusterSpec { flavor: self.flavor(), program, chosen })
-    }
-}
-
 /// Parses the command line, carries it out, and gives the exit code.
 pub fn main() -> ExitCode {
     let result = parse().and_then(in_runtime);
@@ -355,7 +266,7 @@ async fn compare(args: CompareArgs) -> Result<bool> {
         locks: args.locks,
         scopes: args.scopes,
         guards: args.guards,
-        topology: args.private.topology(),
+        topology: args.private.topology()?,
         replicas: args.replicas.unwrap_or_else(|| fleet.default_replicas()),
         load: Load {
             users: args.users,

@@ -14,7 +14,7 @@ use loadtest_board::Board;
 use loadtest_judge::setting::{Guards, Scope};
 use loadtest_lab::cell_axes::{CellAxes, PurchaseMode};
 use loadtest_lab::cell_spec::CellSpec;
-use loadtest_lab::cluster::Cluster;
+use loadtest_lab::cluster::{Cluster, ServerPrograms};
 use loadtest_lab::deployment::{Deployment, DeploymentSpec};
 use loadtest_lab::faults::replica_name;
 use loadtest_lab::lock::{ExtraServers, Lock};
@@ -30,7 +30,6 @@ use loadtest_measure::error::{Error, Result};
 use loadtest_measure::print::{print_line, print_status};
 use loadtest_report::run_report::{RunReport, VoucherReport};
 use loadtest_report::{counted, run_text};
-use testbed::Flavor;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -54,9 +53,9 @@ const OPENS_IN_S: i64 = 60;
 /// What to start.
 #[derive(Debug, Clone)]
 pub struct UpConfig {
-    /// Which database server.
-    pub flavor: Flavor,
-    /// Which servers the replicas run on.
+    /// The programs of the servers.
+    pub servers: ServerPrograms,
+    /// How many servers there are of each sort.
     pub topology: Topology,
     /// The `seckill` program.
     pub program: PathBuf,
@@ -172,7 +171,7 @@ impl UpConfig {
 
     async fn start(&self, page_port: Option<u16>) -> Result<RunningService> {
         let needs = self.axes.lock.needs();
-        let cluster = Cluster::start(self.flavor, self.program.clone(), &[needs]).await?;
+        let cluster = Cluster::start(self.servers, self.program.clone(), &[needs]).await?;
         let cluster = Arc::new(cluster);
         let (replicas, flags) = (self.axes.replicas, self.flags());
         let topology = self.topology;

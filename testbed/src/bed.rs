@@ -68,6 +68,15 @@ impl Builder {
         self
     }
 
+    /// Takes Valkey instead of Redis: the program that `REDIS_SERVER` names, or `valkey-server`.
+    ///
+    /// # Errors
+    /// If that is not Valkey, or there is none.
+    pub fn valkey(mut self) -> Result<Self> {
+        self.programs.choose_valkey()?;
+        Ok(self)
+    }
+
     /// How long each server may take until it is ready; a minute by default.
     #[must_use]
     pub fn ready_within(mut self, limit: Duration) -> Self {

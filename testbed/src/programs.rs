@@ -5,6 +5,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use crate::error::{Error, Result};
 
@@ -12,6 +13,8 @@ use crate::error::{Error, Result};
 pub(crate) const REDIS_SERVER: &str = "redis-server";
 /// The packages that bring it.
 const REDIS_PACKAGES: &str = "redis-server or redis-tools";
+/// The name of Valkey's server, and of the package that brings it.
+const VALKEY_SERVER: &str = "valkey-server";
 
 /// Where servers are although an ordinary user's `PATH` does not say so.
 const SYSTEM_FOLDERS: [&str; 5] =
@@ -126,6 +129,22 @@ impl Programs {
             }
             _ => Ok(link.to_owned()),
         }
+    }
+
+    /// Takes Valkey for Redis' server from now on.
+    pub(crate) fn choose_valkey(&mut self) -> Result<()> {
+        let path = match self.redis_server.take() {
+            Some(path) => path,
+            None => self.need(VALKEY_SERVER, VALKEY_SERVER)?,
+        };
+        let output = Command::new(&path).arg("--version").stdin(Stdio::null()).output();
+        let output = output.map_err(Error::io(format!("run {}", path.display())))?;
+        if !String::from_utf8_lossy(&output.stdout).contains("Valkey") {
+            let searched = format!("REDIS_SERVER={}", path.display());
+            return Err(missing_in(&searched, VALKEY_SERVER, VALKEY_SERVER));
+        }
+        self.redis_server = Some(path);
+        Ok(())
     }
 
     /// The error for a program that `find` did not find.

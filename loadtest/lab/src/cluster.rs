@@ -95,10 +95,33 @@ pub async fn need_failpoints(program: &Path) -> Result<()> {
     )))
 }
 
+/// Which programs the servers are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ServerPrograms {
+    /// The database server.
+    pub flavor: Flavor,
+    /// Whether Redis is Valkey.
+    pub valkey: bool,
+}
+
+impl ServerPrograms {
+    /// What is installed.
+    pub const INSTALLED: Self = Self { flavor: Flavor::Any, valkey: false };
+}
+
 impl Cluster {
     /// Starts the servers, all at the same time, with what locks need besides.
-    pub async fn start(flavor: Flavor, program: PathBuf, needs: &[ExtraServers]) -> Result<Self> {
-        let bed = Arc::new(blocking(Bed::start).await?);
+    pub async fn start(
+        servers: ServerPrograms,
+        program: PathBuf,
+        needs: &[ExtraServers],
+    ) -> Result<Self> {
+        let ServerPrograms { flavor, valkey } = servers;
+        let start_bed = move || {
+            let builder = Bed::builder();
+            if valkey { builder.valkey()?.start() } else { builder.start() }
+        };
+        let bed = Arc::new(blocking(start_bed).await?);
         let (for_database, for_proxy) = (bed.clone(), bed.clone());
         let independent = needs.contains(&ExtraServers::IndependentRedis);
         // The proxy without replicas shows now, and not in every deployment, if there is none.
@@ -362,7 +385,8 @@ mod tests {
     #[tokio::test]
     async fn a_database_server_that_hangs_does_not_block_other_tasks() {
         let program = PathBuf::from("/nonexistent/seckill");
-        let cluster = Cluster::start(Flavor::Any, program, &[]).await.expect("the servers");
+        let cluster =
+            Cluster::start(ServerPrograms::INSTALLED, program, &[]).await.expect("the servers");
         cluster.database.freeze().expect("frozen");
         let spec = DeploymentSpec { replicas: 1, ..DeploymentSpec::default() };
         let patience = Duration::from_millis(200);

@@ -210,7 +210,7 @@ impl Comparison {
 mod tests {
     use std::path::PathBuf;
 
-    use testbed::Flavor;
+    use crate::cluster::ServerPrograms;
 
     use super::*;
     use crate::cell_axes::Writer;
@@ -223,7 +223,11 @@ mod tests {
 
     fn comparison() -> Comparison {
         Comparison {
-            parts: ClusterSpec { flavor: Flavor::Any, program: PathBuf::new(), chosen: Vec::new() },
+            parts: ClusterSpec {
+                servers: ServerPrograms::INSTALLED,
+                program: PathBuf::new(),
+                chosen: Vec::new(),
+            },
             locks: vec![Lock::None, Lock::Local, Lock::Redisson],
             scopes: vec![Scope::User, Scope::Voucher],
             guards: vec![Guards::Off, Guards::On],

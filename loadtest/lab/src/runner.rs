@@ -7,17 +7,16 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use loadtest_measure::database_settings::DatabaseSettings;
 use loadtest_measure::error::{Error, Result};
-use loadtest_measure::machine::{Builds, Profiles, Versions, version_of};
+use loadtest_measure::machine::{Builds, Profiles, Versions, redis_version};
 use loadtest_measure::print::{print_elapsed_during, print_status};
 use loadtest_measure::server_settings::ServerSettings;
-use testbed::Flavor;
 use tokio_util::sync::CancellationToken;
 
 use crate::cell;
 use crate::cell::CellReport;
 use crate::cell_plan::{CellPlan, CellRequest};
 use crate::cell_spec::CellSpec;
-use crate::cluster::{Cluster, MAX_DEPLOYMENTS, blocking};
+use crate::cluster::{Cluster, MAX_DEPLOYMENTS, ServerPrograms, blocking};
 use crate::histories::Histories;
 use crate::lock::ExtraServers;
 
@@ -27,8 +26,8 @@ pub type Flag = (&'static str, String);
 /// What clusters are made of.
 #[derive(Debug, Clone)]
 pub struct ClusterSpec {
-    /// Which database server.
-    pub flavor: Flavor,
+    /// Which servers.
+    pub servers: ServerPrograms,
     /// The `seckill` program.
     pub program: PathBuf,
     /// The flags that have chosen them, each with its value, if they are not the usual ones.
@@ -59,7 +58,7 @@ impl Runner {
         let program = parts.program.clone();
         let builds = tokio::task::spawn_blocking(move || Builds::read(&program)).await;
         let builds = builds.map_err(|error| Error::Setup(error.to_string()))??;
-        let starting = Cluster::start(parts.flavor, parts.program.clone(), &needs);
+        let starting = Cluster::start(parts.servers, parts.program.clone(), &needs);
         let cluster = tokio::select! {
             cluster = print_elapsed_during("the servers start", starting) => cluster?,
             () = stop.cancelled() => return Err(Error::Interrupted),
@@ -156,7 +155,7 @@ impl Runner {
         } else {
             self.versions = self.versions();
             let program = self.parts.program.clone();
-            self.cluster = Cluster::start(self.parts.flavor, program, &self.needs).await?;
+            self.cluster = Cluster::start(self.parts.servers, program, &self.needs).await?;
             self.number = 0;
         }
         let first = self.number;
@@ -173,13 +172,15 @@ impl Cluster {
         profiles: Profiles,
     ) -> Result<(Versions, ServerSettings)> {
         let (server, settings) = self.settings().await?;
+        let redis = self.redis().clone();
+        let info = blocking(move || redis.command(&["INFO", "server"])).await?;
         // Those of ZooKeeper and etcd are known once a cell has needed one.
         let versions = Versions {
             loadtest: env!("CARGO_PKG_VERSION"),
             builds,
             profiles,
             database: server.version,
-            redis: version_of(self.redis_pid(), "redis-server", "--version").await,
+            redis: redis_version(&info),
             haproxy: self.haproxy_version().to_owned(),
             zookeeper: None,
             etcd: None,

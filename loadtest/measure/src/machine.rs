@@ -192,6 +192,15 @@ pub fn zookeeper_version(said: &str) -> String {
     version.split('-').next().unwrap_or_default().to_owned()
 }
 
+/// The version in what Redis answers to `INFO server`; one that is Valkey is named.
+pub fn redis_version(said: &str) -> String {
+    let member = |name: &str| said.lines().find_map(|line| line.trim_end().strip_prefix(name));
+    match (member("valkey_version:"), member("redis_version:")) {
+        (Some(version), _) => format!("{version} (Valkey)"),
+        (None, version) => version.unwrap_or("unknown").to_owned(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -224,6 +233,9 @@ mod tests {
 
     #[test]
     fn versions_are_found_in_what_servers_print() {
+        assert_eq!(redis_version("# Server\r\nredis_version:7.0.15\r\nos:Linux\r\n"), "7.0.15");
+        let valkey = "redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:9.0.1\r\n";
+        assert_eq!(redis_version(valkey), "9.0.1 (Valkey)");
         let redis = "Redis server v=7.0.15 sha=00000000:0 malloc=jemalloc-5.3.0 bits=64";
         assert_eq!(first_version(redis).as_deref(), Some("7.0.15"));
         let haproxy = "HAProxy version 2.6.12-1+deb12u2 2025/04/01 - https://haproxy.org/\n";

@@ -164,7 +164,7 @@ impl Bench {
         let needs: Vec<ExtraServers> =
             cells.iter().filter_map(|cell| cell.setup()).map(|s| s.needs).collect();
         let parts = &self.parts;
-        let cluster = Cluster::start(parts.flavor, parts.program.clone(), &needs).await?;
+        let cluster = Cluster::start(parts.servers, parts.program.clone(), &needs).await?;
         // Any deployment's tokens are good at all others.
         let deployment = cluster.deploy(DeploymentSpec::default()).await?;
         let count =

@@ -105,7 +105,7 @@ mod tests {
             all,
             seed: 7,
             report_dir: None,
-            private: PrivateArgs { db: None, seckill: None },
+            private: PrivateArgs::default(),
         }
     }
 

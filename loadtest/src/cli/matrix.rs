@@ -148,15 +148,16 @@ fn check_flavor(flavor: Flavor, trials: &[CellSpec]) -> Result<()> {
 /// Whether all cells were as predicted.
 pub(super) async fn run(args: MatrixArgs) -> Result<bool> {
     let preset = args.preset.preset();
-    if preset.is_some() && !args.private.topology().is_single() {
-        let what = "a preset has its own servers: --database must be mysql or mariadb";
+    if preset.is_some() && !args.private.topology()?.is_single() {
+        let what = "a preset has its own servers: leave out --zookeeper 3, and choose mysql or \
+                    mariadb, and single or valkey";
         return Err(Error::Usage(what.to_owned()));
     }
     let (trials, not_generated) = match preset {
         Some(preset) => preset.trials(),
         None => args.axes()?.trials(),
     };
-    check_flavor(args.private.flavor(), &trials)?;
+    check_flavor(args.private.servers().flavor, &trials)?;
     let trials = match args.sample {
         Some(count) => Preset::sample(trials, count, args.seed),
         None => trials,
@@ -216,14 +217,14 @@ impl MatrixArgs {
         Ok(InjectionRun { rows: rows(&names)?, seeds: self.bug_seeds.unwrap_or(seeds) })
     }
 
-    /// A database of several servers is a topology, and names it.
+    /// Several servers are a topology, and name it.
     fn topologies(&self) -> Result<Vec<Topology>> {
-        let of_database = self.private.topology();
+        let of_flags = self.private.topology()?;
         match &self.topologies {
-            None => Ok(vec![of_database]),
-            Some(names) if of_database.is_single() => topologies(names),
+            None => Ok(vec![of_flags]),
+            Some(names) if of_flags.is_single() => topologies(names),
             Some(_) => {
-                let what = "--database names the servers already: leave out --topologies";
+                let what = "other flags name the servers already: leave out --topologies";
                 Err(Error::Usage(what.to_owned()))
             }
         }

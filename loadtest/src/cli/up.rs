@@ -7,7 +7,8 @@ use loadtest_lab::cluster::find_program;
 use loadtest_lab::lock::Lock;
 use loadtest_measure::error::Result;
 
-use super::{EXIT_CODES, PrivateArgs, stop_on_signal};
+use super::private::{EnsembleSize, PrivateArgs};
+use super::{EXIT_CODES, stop_on_signal};
 use crate::up::UpConfig;
 
 #[derive(Debug, Args)]
@@ -31,9 +32,6 @@ pub(super) struct UpArgs {
     /// When replicas answer a purchase: after the COMMIT, or at admission with a ticket
     #[arg(long, alias = "path", value_name = "MODE", default_value = "direct")]
     mode: PurchaseMode,
-    /// Start a ZooKeeper as well, for `seckill lock run --kind zookeeper`
-    #[arg(long)]
-    zookeeper: bool,
     /// Start an etcd as well, for `seckill lock run --kind etcd`
     #[arg(long)]
     etcd: bool,
@@ -54,14 +52,14 @@ pub(super) struct UpArgs {
 /// Returns when the cluster has been taken down.
 pub(super) async fn run(args: UpArgs) -> Result<bool> {
     let UpArgs { private, lock, scope, guards, replicas, mode, .. } = args;
-    let UpArgs { zookeeper, etcd, crowd, board, port, .. } = args;
+    let UpArgs { etcd, crowd, board, port, .. } = args;
     let up = UpConfig {
-        flavor: private.flavor(),
-        topology: private.topology(),
+        servers: private.servers(),
+        topology: private.topology()?,
         program: find_program(private.seckill.as_deref())?,
         axes: CellAxes { lock, scope, guards, replicas },
         mode,
-        zookeeper,
+        zookeeper: private.zookeeper == Some(EnsembleSize::One),
         etcd,
         port,
         crowd: crowd.map(|buyers| buyers as usize),

@@ -3,12 +3,11 @@
 use std::process::Command;
 
 use loadtest_judge::setting::Guards;
-use loadtest_lab::cluster::Cluster;
+use loadtest_lab::cluster::{Cluster, ServerPrograms};
 use loadtest_lab::deployment::DeploymentSpec;
 use loadtest_lab::faults::{ActionContext, FaultAction, ProcessState};
 use loadtest_lab::lock::{ExtraServers, Lock};
 use serde_json::json;
-use testbed::Flavor;
 
 use super::ONE_AT_A_TIME;
 use super::browser::Browser;
@@ -201,7 +200,8 @@ fn signal_a_replica(board: u32, signal: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failover_asks_for_a_running_main_redis_whatever_the_lock_lives_on() {
     let needs = ExtraServers::IndependentRedis;
-    let cluster = Cluster::start(Flavor::Any, program(), &[needs]).await.expect("the servers");
+    let cluster =
+        Cluster::start(ServerPrograms::INSTALLED, program(), &[needs]).await.expect("the servers");
     let spec = DeploymentSpec {
         flags: ["--lab", "--lock", "redlock"].map(str::to_owned).to_vec(),
         needs,

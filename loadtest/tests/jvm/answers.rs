@@ -1,11 +1,10 @@
 //! What a replica in Java answers, beside one in Rust.
 
-use loadtest_lab::cluster::Cluster;
+use loadtest_lab::cluster::{Cluster, ServerPrograms};
 use loadtest_lab::deployment::{Deployment, DeploymentSpec};
 use loadtest_lab::fleet::{Fleet, ReplicasOf};
 use loadtest_load::tokens::User;
 use serde_json::{Value, json};
-use testbed::Flavor;
 
 use super::seckill;
 
@@ -249,7 +248,8 @@ async fn one_of_each(cluster: &Cluster) -> Deployment {
 
 #[tokio::test]
 async fn a_replica_in_java_refuses_bad_requests_as_one_in_rust_does() {
-    let cluster = Cluster::start(Flavor::Any, seckill(), &[]).await.expect("the servers");
+    let cluster =
+        Cluster::start(ServerPrograms::INSTALLED, seckill(), &[]).await.expect("the servers");
     let deployment = one_of_each(&cluster).await;
     let (admins, _) = deployment.users(1, true).await.expect("an admin");
     let admin = &admins[0];
@@ -280,7 +280,8 @@ async fn a_replica_in_java_refuses_bad_requests_as_one_in_rust_does() {
 
 #[tokio::test]
 async fn a_replica_in_java_answers_as_one_in_rust_does() {
-    let cluster = Cluster::start(Flavor::Any, seckill(), &[]).await.expect("the servers");
+    let cluster =
+        Cluster::start(ServerPrograms::INSTALLED, seckill(), &[]).await.expect("the servers");
     let deployment = one_of_each(&cluster).await;
     let (users, _) = deployment.users(4, false).await.expect("buyers");
     let (admins, _) = deployment.users(1, true).await.expect("an admin");
