@@ -155,8 +155,8 @@ impl CommandLog {
     }
 }
 
-/// Chooses commands: the first of each second, so that those of one purchase are together; and the
-/// first of each name in that second, so that a rare one is seen on a busy server.
+/// Chooses the first commands of each second, so that those of one purchase are together. The first
+/// of each name in that second is chosen too, so that a rare one is seen on a busy server.
 struct Sampler<'a> {
     index: &'a SourceIndex,
     race_start: Instant,
