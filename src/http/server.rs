@@ -169,8 +169,7 @@ mod tests {
     const WRITE_TIMEOUT: Duration = Duration::from_secs(1);
     const DEADLINE: Duration = Duration::from_secs(10);
 
-    /// A client with a small buffer and an endless stream. The receiver says whether the server has
-    /// ended the stream.
+    /// A client with an endless stream. The receiver says whether the server has ended the stream.
     async fn endless_stream() -> (TcpStream, watch::Receiver<bool>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -193,7 +192,6 @@ mod tests {
         let readiness = Readiness::new(Health::default(), Outbox::default());
         tokio::spawn(serve(listener, service, limits, readiness, std::future::pending()));
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-        socket.set_recv_buffer_size(4096).unwrap();
         socket.connect(&address.into()).unwrap();
         socket.set_nonblocking(true).unwrap();
         let mut client = TcpStream::from_std(socket.into()).unwrap();
@@ -210,14 +208,16 @@ mod tests {
         assert!(began.elapsed() >= WRITE_TIMEOUT, "{:?}", began.elapsed());
     }
 
+    // With the usual buffers: the kernel also ends the stream of a client whose window never has room
+    // for all that is queued, although that reads (decision 0041).
     #[tokio::test]
     async fn a_client_that_reads_slowly_keeps_its_stream() {
-        for _ in 0..5 {
+        for _ in 0..10 {
             let (mut client, hears) = endless_stream().await;
             let (began, mut last_read) = (Instant::now(), Instant::now());
             let mut longest_pause = Duration::ZERO;
             while began.elapsed() < WRITE_TIMEOUT * 4 {
-                let read = client.read(&mut [0; 2048]).await;
+                let read = client.read(&mut [0; 32 * 1024]).await;
                 longest_pause = longest_pause.max(last_read.elapsed());
                 last_read = Instant::now();
                 if read.is_ok_and(|bytes| bytes > 0) {
@@ -233,6 +233,6 @@ mod tests {
                 return;
             }
         }
-        panic!("the machine stopped each of five clients");
+        panic!("the machine stopped each of ten clients");
     }
 }
