@@ -1,6 +1,6 @@
 //! The place of a pending ticket in its queue.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use seckill::domain::Role;
 use serde_json::Value;
@@ -17,14 +17,23 @@ async fn look(service: &Service, ticket: &str, user: u64) -> Value {
     ask(&service.url, ticket, user).await.expect(200)["ticket"].clone()
 }
 
-/// Keeps the order of that ticket from being written, and no other.
+/// Keeps the order of that ticket from being written, and no other. An INSERT that has waited for
+/// a row of the same ticket locks all around it once that is rolled back, so it must not wait.
 async fn hold_back(service: &Service, ticket: &str, user: u64) -> Transaction<'static, MySql> {
     let database = MySqlPool::connect(&service.place.database_url).await.expect("the database");
-    let mut tx = database.begin().await.expect("a transaction");
-    let row = "INSERT INTO tickets (ticket, user_id, voucher_id, state) \
-               VALUES (UNHEX(REPLACE(?, '-', '')), ?, 1, 'refused')";
-    sqlx::query(row).bind(ticket).bind(user).execute(&mut *tx).await.expect("its row");
-    tx
+    let begun = Instant::now();
+    loop {
+        let mut tx = database.begin().await.expect("a transaction");
+        let no_wait = "SET SESSION innodb_lock_wait_timeout = 0";
+        sqlx::query(no_wait).execute(&mut *tx).await.expect("a setting");
+        let row = "INSERT INTO tickets (ticket, user_id, voucher_id, state) \
+                   VALUES (UNHEX(REPLACE(?, '-', '')), ?, 1, 'refused')";
+        let Err(error) = sqlx::query(row).bind(ticket).bind(user).execute(&mut *tx).await else {
+            return tx;
+        };
+        assert!(begun.elapsed() < LIMIT, "the row is never free: {error}");
+        tx.rollback().await.expect("a ROLLBACK");
+    }
 }
 
 /// A service, five tickets of a voucher of which none can be written yet, and what holds them up.
