@@ -20,6 +20,8 @@ mod browser;
 mod bet_tests;
 #[path = "page_figures_browser_tests.rs"]
 mod figures;
+#[path = "page_lab_text_browser_tests.rs"]
+mod lab_text_tests;
 #[path = "page_lane_browser_tests.rs"]
 mod lane_tests;
 #[path = "page_lease_browser_tests.rs"]

@@ -16,6 +16,8 @@
 //! - `["s", lane, t, state, detail]`: a state of the lane; lane 2 is the race;
 //! - `["v", lane, t, verdict]`: the judge's verdict;
 //! - `["c", 2, t, number, result]`: what became of the challenge.
+//!
+//! A detail is what the laboratory says: see [`lab_text`].
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -31,6 +33,7 @@ use loadtest_load::history::{Completion, Event, EventObserver, FAULT};
 use serde_json::{Value, json};
 
 use crate::event_log::{EventLog, Priority};
+use crate::lab_text::lab_text;
 use crate::lease_sampler::LeaseState;
 use crate::rung_race::RungVerdict;
 
@@ -83,7 +86,8 @@ impl LaneTap {
             Event::Unknown(end) => self.push_end("u", end),
             Event::Mark(mark) if mark.what == FAULT => {
                 let at = self.at(mark.t);
-                let text = json!(["m", self.lane, at, mark.name, mark.phase, mark.detail]);
+                let detail = lab_text(&mark.detail);
+                let text = json!(["m", self.lane, at, mark.name, mark.phase, detail]);
                 self.log.push(text.to_string(), Priority::Fault);
             }
             _ => {}
@@ -140,7 +144,7 @@ pub(crate) fn replaced(lane: usize, process: &str, state: ProcessState) -> Strin
 
 /// A state of a lane or of the race.
 pub(crate) fn state(lane: usize, began: Instant, (state, detail): (&str, &str)) -> String {
-    json!(["s", lane, micros(began), state, detail]).to_string()
+    json!(["s", lane, micros(began), state, lab_text(detail)]).to_string()
 }
 
 /// What is known of a lease.
@@ -177,12 +181,13 @@ pub(crate) fn verdict(
                 proof.requests.iter().map(|request| request.n).collect::<Vec<_>>()
             };
             let proofs: Vec<_> = finding.proofs.iter().take(MAX_PROOFS).map(numbers).collect();
-            let (rule, broken, detail) = (finding.rule, finding.broken, &finding.detail);
+            let (rule, broken, detail) = (finding.rule, finding.broken, lab_text(&finding.detail));
             Some(json!({
                 "rule": rule, "held": held, "broken": broken, "detail": detail, "proofs": proofs,
             }))
         })
         .collect();
+    let invalid: Vec<Value> = report.invalid_because.iter().map(|why| lab_text(why)).collect();
     let verdict = json!({
         "orders": report.orders,
         "stock": report.stock,
@@ -196,7 +201,7 @@ pub(crate) fn verdict(
         "cpu_ms": cpu_ms,
         "predicted": report.predicted,
         "why": why(report),
-        "invalid_because": report.invalid_because,
+        "invalid_because": invalid,
         "findings": findings,
         "rung": rung,
     });
