@@ -1,4 +1,4 @@
-//! The strip of the lease in a browser.
+//! The strip of the lease, and the end of a validity time, in a browser.
 
 use loadtest_judge::setting::Scope;
 
@@ -70,4 +70,35 @@ async fn the_lease_names_its_user_if_each_has_a_lock() {
     page.shows(&format!("{LABEL}.endsWith('Lease on the server, user 7: 0.8 s left.')")).await;
     page.click("#language").await;
     page.shows(&format!("{LABEL}.endsWith('服务器上的租约，用户 7：剩余 0.8 s。')")).await;
+}
+
+/// Where the left lane has red pixels, as times in milliseconds: the shown time is at
+/// 86 % of a window of 600 ms.
+const RED_TIMES: &str = "const it = document.querySelector('#lane-left canvas'); \
+    const { data } = it.getContext('2d').getImageData(0, 0, it.width, 60); \
+    const shown = parseFloat(document.getElementById('clock').textContent) * 1000; \
+    const found = new Set(); \
+    for (let at = 0; at < data.length; at += 4) { \
+      const x = (at / 4) % it.width; \
+      if (data[at] > 150 && data[at + 1] < 160 && data[at + 2] < 150) { \
+        found.add(Math.round(shown + (x / it.width - 0.86) * 600)); } } \
+    return [...found].sort((a, b) => a - b)";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_lock_is_marked_where_its_validity_ended_or_else_at_its_release() {
+    let page = begun(&RaceSetup::default()).await;
+    page.push(&[
+        json!(["i", 0, 100_000, 1, 1]),
+        json!(["u", 0, 500_000, 1, "r1", null, 150_000, 490_000, 300_000, 5000]),
+        json!(["i", 0, 1_100_000, 2, 2]),
+        json!(["u", 0, 1_500_000, 2, "r1", null, 1_150_000, 1_490_000, 1, 5000]),
+    ]);
+    page.end([verdict(1, 0, "user"), verdict(0, 0, "user")]).await;
+    for (shown, marked) in [(510, 300.0), (1510, 1490.0)] {
+        scrub(&page.browser, shown).await;
+        let found = page.browser.run(RED_TIMES).await;
+        let found: Vec<f64> = serde_json::from_value(found).expect("times");
+        assert!(!found.is_empty(), "nothing is marked at {marked}");
+        assert!(found.iter().all(|ms| (ms - marked).abs() < 12.0), "{marked}: {found:?}");
+    }
 }

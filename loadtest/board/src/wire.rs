@@ -6,8 +6,9 @@
 //! - `["i", lane, t, n, user]`: request `n` of the user with that index leaves;
 //! - `["o" | "f" | "u", lane, t, n, replica, text, from, until, lost, wait, token, highest]`: it
 //!   ends with an order, a refusal, or unknown. `text` is the order's id or the code. The next four
-//!   are there if a lock was held, at the earliest `wait` after the request left. The last two are
-//!   there if the holder showed a fencing token: a higher one than its own refused it;
+//!   are there if a lock was held, at the earliest `wait` after the request left. `lost` is 0, or
+//!   the time at which the lock's validity ended before its release; 1 if that is not known. The
+//!   last two are there if the holder showed a fencing token: a higher one than its own refused it;
 //! - `["l", lane, t, left, user]`: the milliseconds that the lock's lease has left in the lane's
 //!   Redis, or one of `free`, `no_expiry`, `silent` and `none`. The user is there if each has a
 //!   lock;
@@ -123,7 +124,9 @@ impl LaneTap {
         };
         let (lane, t, replica) = (self.lane, self.at(end.t), short(end.r.as_deref()));
         let hold = end.h.map_or(String::new(), |[from, until]| {
-            let (from, until, lost) = (self.at(from), self.at(until), u8::from(end.l));
+            let (from, until) = (self.at(from), self.at(until));
+            let lost = end.d.map_or(1, |invalid_from| self.at(invalid_from).max(2));
+            let lost = if end.l { lost } else { 0 };
             let fence =
                 end.f.map_or(String::new(), |[token, highest]| format!(",{token},{highest}"));
             format!(",{from},{until},{lost},{}{fence}", end.w / 1000)
@@ -267,6 +270,8 @@ mod tests {
         };
         assert_eq!(tap.end("o", &held), r#"["o",1,4000,7,"r2","12",1000,2000,1,0]"#);
         let fenced = Completion { f: Some([7, 8]), ..held.clone() };
+        let known = Completion { d: Some(2_500_000), ..held.clone() };
+        assert_eq!(tap.end("o", &known), r#"["o",1,4000,7,"r2","12",1000,2000,1500,0]"#);
         assert_eq!(tap.end("o", &fenced), r#"["o",1,4000,7,"r2","12",1000,2000,1,0,7,8]"#);
         let refused = Completion { c: Some("sold_out".into()), ..held };
         assert!(tap.end("f", &refused).contains(r#""sold_out""#), "a refusal tells its code");

@@ -241,8 +241,12 @@ class LaneCanvas {
     }
     const shown = { from: x(from), until: x(until), top, height };
     if (request.token !== undefined && request.end <= head) this.drawToken(context, request, shown);
-    if (request.lost && request.until <= head) {
-      this.write(context, '✕', [x(request.until) - 4, top - 3], palette.bad);
+    if (request.lost && request.lostAt <= head) {
+      // In a bar of any colour it needs a ground of its own.
+      const at = x(request.lostAt);
+      context.fillStyle = palette.paper;
+      context.fillRect(at - 5, top - 1, 10, height + 2);
+      this.write(context, '✕', [at - 4, top + height / 2 - 5.5], palette.bad);
     }
   }
 
