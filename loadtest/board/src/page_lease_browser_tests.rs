@@ -40,6 +40,7 @@ async fn the_lease_runs_down_until_the_next_answer_and_is_named_at_each_moment()
         json!(["l", 0, 250_000, 950]),
         json!(["l", 0, 1_600_000, "silent"]),
         json!(["l", 0, 1_700_000, "no_expiry"]),
+        json!(["l", 0, 1_780_000, "not_recorded"]),
         json!(["o", 0, 1_800_000, 1, "r1", "11", 110_000, 1_790_000, 0, 5000]),
     ]);
     page.end([verdict(1, 0, "voucher"), verdict(0, 0, "user")]).await;
@@ -51,6 +52,7 @@ async fn the_lease_runs_down_until_the_next_answer_and_is_named_at_each_moment()
         (1300, "the lock is free"),
         (1650, "no answer"),
         (1750, "the key has no expiry"),
+        (1790, "not recorded"),
     ] {
         scrub(&page.browser, ms).await;
         page.shows(&format!("{LABEL}.endsWith('Lease on the server: {told}.')")).await;
@@ -58,7 +60,7 @@ async fn the_lease_runs_down_until_the_next_answer_and_is_named_at_each_moment()
     }
     assert!(pixels[0] == 0 && pixels[2] > pixels[1] && pixels[5] > 0, "{pixels:?}");
     page.click("#language").await;
-    page.shows(&format!("{LABEL}.endsWith('服务器上的租约：键没有过期时间。')")).await;
+    page.shows(&format!("{LABEL}.endsWith('服务器上的租约：未记录。')")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -94,7 +94,8 @@ fn every_text_that_the_page_names_is_in_the_table() {
     let of_locks = ["lock_free", "lock_partial", "lock_unknown", "lock_damaged", "locks_no_answer"];
     let leases = ["no_expiry", "session", "client_clock"].map(|lease| format!("lease_{lease}"));
     let of_locks = of_locks.map(str::to_owned);
-    let strips = ["left", "left_user", "free", "no_expiry", "silent", "none", "opening"];
+    let strips =
+        ["left", "left_user", "free", "no_expiry", "silent", "none", "opening", "not_recorded"];
     let strips = strips.map(|state| format!("lease_at_{state}"));
     let origins = ["redis", "script", "sql", "zookeeper"].map(|from| format!("from_{from}"));
     let locks = [&locks[..], &of_locks, &leases].concat();

@@ -10,8 +10,8 @@
 //!   the time at which the lock's validity ended before its release; 1 if that is not known. The
 //!   last two are there if the holder showed a fencing token: a higher one than its own refused it;
 //! - `["l", lane, t, left, user]`: the milliseconds that the lock's lease has left in the lane's
-//!   Redis, or one of `free`, `no_expiry`, `silent` and `none`. The user is there if each has a
-//!   lock;
+//!   Redis, or one of `free`, `no_expiry`, `silent`, `none` and `not_recorded`. The user is there
+//!   if each has a lock;
 //! - `["m", lane, t, name, phase, detail]`: a fault begins, is witnessed, fails, or is healed;
 //! - `["r", lane, 0, process, state]`: the lane got new servers, because that process did not run;
 //! - `["s", lane, t, state, detail]`: a state of the lane; lane 2 is the race;
@@ -162,6 +162,7 @@ pub(crate) fn lease(
         LeaseState::Known(KeyLease::NoExpiry) => json!("no_expiry"),
         LeaseState::Silent => json!("silent"),
         LeaseState::NoKey => json!("none"),
+        LeaseState::NotRecorded => json!("not_recorded"),
     };
     let t = micros(began);
     user.map_or_else(|| json!(["l", lane, t, left]), |user| json!(["l", lane, t, left, user]))
@@ -269,9 +270,9 @@ mod tests {
             ..end
         };
         assert_eq!(tap.end("o", &held), r#"["o",1,4000,7,"r2","12",1000,2000,1,0]"#);
-        let fenced = Completion { f: Some([7, 8]), ..held.clone() };
         let known = Completion { d: Some(2_500_000), ..held.clone() };
         assert_eq!(tap.end("o", &known), r#"["o",1,4000,7,"r2","12",1000,2000,1500,0]"#);
+        let fenced = Completion { f: Some([7, 8]), ..held.clone() };
         assert_eq!(tap.end("o", &fenced), r#"["o",1,4000,7,"r2","12",1000,2000,1,0,7,8]"#);
         let refused = Completion { c: Some("sold_out".into()), ..held };
         assert!(tap.end("f", &refused).contains(r#""sold_out""#), "a refusal tells its code");

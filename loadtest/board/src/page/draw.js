@@ -178,8 +178,27 @@ class LaneCanvas {
         context.fillRect(from, base - most, until - from, most);
       } else if (one.state === 'silent') {
         context.fillRect(from, base - 2, until - from, 2);
+      } else if (one.state === 'not_recorded') {
+        this.hatch(from, until, [base - most, base]);
       }
     }
+  }
+
+  /** Thin lines in that part of the strip: nothing is known of it. */
+  hatch(from, until, [top, base]) {
+    const context = this.context;
+    context.save();
+    context.beginPath();
+    context.rect(from, top, until - from, base - top);
+    context.clip();
+    [context.strokeStyle, context.lineWidth] = [palette.muted, 1];
+    context.beginPath();
+    for (let at = Math.max(0, from) - (base - top); at < until; at += 7) {
+      context.moveTo(at, base);
+      context.lineTo(at + base - top, top);
+    }
+    context.stroke();
+    context.restore();
   }
 
   drawSpans(lane, head, x, y) {
