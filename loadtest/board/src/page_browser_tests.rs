@@ -28,6 +28,8 @@ mod lane_tests;
 mod lease_tests;
 #[path = "page_locks_browser_tests.rs"]
 mod locks_tests;
+#[path = "page_motion_browser_tests.rs"]
+mod motion_tests;
 #[path = "page_picture_browser_tests.rs"]
 mod picture_tests;
 
