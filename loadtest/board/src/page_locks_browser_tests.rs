@@ -17,6 +17,7 @@ fn list(state: &str, failures: &Value) -> String {
     let waiters = json!({
         "known": true, "ordered": true, "complete": false,
         "ids": ["5e1d:2@db3/4712/seckill/7", "b"],
+        "tags": [{"label": "seckill", "host": "db3", "process": 4712, "asked_at_ms": 7}, null],
     });
     let lock = |name: &str, holder: Value, waiters: Value| {
         json!({
