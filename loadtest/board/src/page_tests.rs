@@ -48,6 +48,25 @@ fn the_fault_of_a_rung_has_the_words_of_the_ladder() {
     }
 }
 
+#[test]
+fn each_field_that_an_error_names_has_a_text() {
+    let known = keys("en");
+    let wrong = ["left", "right"].map(|lane| json!({lane: 1}));
+    let members = ["lock", "scope", "guards", "replicas", "fenced"];
+    let wrong_members = members.map(|member| json!({"left": {member: []}}));
+    let others = ["seed", "users", "stock", "rung", "challenge"].map(|name| json!({name: []}));
+    for value in wrong.iter().chain(&wrong_members).chain(&others).chain([&json!([])]) {
+        let error = RaceSetup::parse(value).expect_err("refused");
+        let field = error.value("field").and_then(Value::as_str).expect("a field");
+        for part in field.split('.') {
+            assert!(known.contains(part), "{value} is wrong in {field}");
+        }
+    }
+    for field in ["lane", "action", "replica"] {
+        assert!(known.contains(field), "a fault may be wrong in {field}");
+    }
+}
+
 /// The words between these marks.
 fn named(text: &str, before: &str, after: char) -> Vec<String> {
     let parts = text.split(before).skip(1);
