@@ -104,3 +104,40 @@ async fn a_lost_lock_is_marked_where_its_validity_ended_or_else_at_its_release()
         assert!(found.iter().all(|ms| (ms - marked).abs() < 12.0), "{marked}: {found:?}");
     }
 }
+
+/// Counts the names that the picture of the left lane gets.
+const COUNT_NAMES: &str = "window.names = []; \
+    const canvas = document.querySelector('#lane-left canvas'); \
+    new MutationObserver(() => window.names.push(canvas.getAttribute('aria-label'))) \
+      .observe(canvas, { attributeFilter: ['aria-label'] }); \
+    const it = document.getElementById('scrubber'); it.value = '0'; \
+    it.dispatchEvent(new Event('input')); \
+    document.getElementById('clock').textContent = ''; \
+    document.getElementById('play').click(); window.began = performance.now()";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_picture_that_plays_gets_another_name_every_2_s_and_at_once_with_news() {
+    let page = begun(&RaceSetup::default()).await;
+    for at in 0..60_u64 {
+        let left = 900 - at * 10;
+        page.push(&[json!(["l", 0, at * 50_000, left, 7])]);
+    }
+    page.push(&[json!(["i", 0, 100_000, 1, 1]), json!(["i", 0, 100_000, 2, 1])]);
+    page.push(&[
+        json!(["o", 0, 1_000_000, 1, "r1", "11", 110_000, 130_000, 0, 5000]),
+        json!(["o", 0, 1_100_000, 2, "r2", "12", 112_000, 135_000, 0, 5000]),
+        json!(["i", 0, 2_000_000, 3, 2]),
+        json!(["u", 0, 2_900_000, 3, "r2", null]),
+    ]);
+    page.shows("Number(document.getElementById('scrubber').max) === 2900").await;
+    page.browser.run(COUNT_NAMES).await;
+    page.shows("document.getElementById('clock').textContent.startsWith('2.900')").await;
+    let told = page.browser.run("return [window.names, performance.now() - window.began]").await;
+    let names = told[0].as_array().expect("names").clone();
+    let passed = told[1].as_f64().expect("a time");
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a few seconds")]
+    let most = (passed / 2000.0) as usize + 3;
+    assert!(names.len() <= most, "{} names in {passed} ms: {names:?}", names.len());
+    let second = |name: &Value| name.as_str().is_some_and(|it| it.contains("second orders 1"));
+    assert!(names.iter().any(second), "{names:?}");
+}

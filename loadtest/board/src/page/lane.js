@@ -14,8 +14,13 @@ const FAULTS = {
 const MAX_LOG = 60;
 /** Between two looks at the log while a race runs: no reader follows it faster. */
 const LOG_INTERVAL_MS = 250;
+/** Between two names of a picture that plays: no listener follows them faster. */
+const LABEL_INTERVAL_MS = 2000;
 /** Refused tokens that the fence names. */
 const MAX_STALE = 5;
+
+/** States of a lease that are no part of its usual course. */
+const LEASE_NEWS = ['none', 'no_expiry', 'silent', 'not_recorded'];
 
 function element(tag, text, name = '') {
   const made = document.createElement(tag);
@@ -160,10 +165,10 @@ class LaneView {
     this.faults.querySelector('.of-challenge').hidden = !hasOwnFault;
   }
 
-  update(head, span) {
+  update(head, span, isPlaying) {
     const { lane } = this;
     if (!lane) return;
-    this.updateCounters(head);
+    this.updateCounters(head, isPlaying);
     this.canvas.draw(lane, head, span);
     this.updateFence(head);
     this.updateLog(head);
@@ -172,7 +177,7 @@ class LaneView {
     this.bets.update(lane, lane.isJudgedAt(head));
   }
 
-  updateCounters(head) {
+  updateCounters(head, isPlaying) {
     const { lane } = this;
     const [sold, second] = [lane.soldUntil(head), lane.secondsUntil(head)];
     const violated = lane.violatedAt <= head;
@@ -186,12 +191,21 @@ class LaneView {
     counter('first', violated ? seconds(lane.violatedAt) : '–', violated);
     this.root.classList.toggle('bad', violated);
     const lease = serverLeaseText(lane, head);
-    const state = `${sold} ${second} ${violated} ${lease}`;
-    if (this.shown.counters !== state) {
-      this.shown.counters = state;
-      const values = { lock: lane.cell.lock, sold, stock: lane.stock, second, lease };
-      this.root.querySelector('canvas').setAttribute('aria-label', t('canvas', values));
-    }
+    const values = { lock: lane.cell.lock, sold, stock: lane.stock, second, lease };
+    const { state } = lane.leaseAt(head);
+    this.updateLabel(values, `${violated} ${LEASE_NEWS.includes(state) && state}`, isPlaying);
+  }
+
+  /** Names the picture of the moment: while it plays only now and then, but news at once. */
+  updateLabel(values, news, isPlaying) {
+    const { sold, second, lease } = values;
+    const { label, labelAt = -Infinity } = this.shown;
+    const now = performance.now();
+    const isDue = !isPlaying || this.shown.news !== news || now - labelAt >= LABEL_INTERVAL_MS;
+    const said = `${sold} ${second} ${lease}`;
+    if (!isDue || said === label) return;
+    Object.assign(this.shown, { label: said, labelAt: now, news });
+    this.root.querySelector('canvas').setAttribute('aria-label', t('canvas', values));
   }
 
   /** The fence of a lane with fencing tokens: the last one accepted, and the newest refused. */

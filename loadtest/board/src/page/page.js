@@ -276,7 +276,7 @@ function frame(now) {
     player.tick(model, now - lastFrame);
     if (!calm.matches || !player.isPlaying || now - lastPicture >= CALM_MS) {
       lastPicture = now;
-      views.forEach((view) => view.update(player.head, span));
+      views.forEach((view) => view.update(player.head, span, player.isPlaying));
       challenges.update(shownResult());
       refreshTime(now);
       announceNews();
