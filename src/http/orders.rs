@@ -114,12 +114,17 @@ async fn buy(
 }
 
 /// Adds the times of the lock to an answer, in whole microseconds rounded down: waited, held, and
-/// since then. `-lost` follows if the lock was no longer valid by then, and `7/8` if token 7 was
+/// since then. `-lost` follows if the lock was no longer valid by the release, and `-400` after it
+/// if its validity is known to have ended 400 µs after the grant. ` 7/8` says that token 7 was
 /// shown to a fence that knows token 8.
 fn with_hold_times(mut answer: Response, report: HoldReport) -> Response {
     let [waited, held, since] =
         [report.waited, report.held, report.since].map(|time| time.as_micros());
-    let lost = if report.lost { "-lost" } else { "" };
+    let lost = match report.valid {
+        Some(valid) if report.lost => format!("-lost-{}", valid.as_micros()),
+        _ if report.lost => "-lost".to_owned(),
+        _ => String::new(),
+    };
     let fence = report.fence.map(|fence| format!(" {}/{}", fence.token, fence.highest));
     let fence = fence.unwrap_or_default();
     if let Ok(text) = HeaderValue::try_from(format!("{waited}-{held}-{since}{lost}{fence}")) {

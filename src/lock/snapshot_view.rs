@@ -42,18 +42,22 @@ fn holder_as_json(holder: &LockHolder) -> Value {
     json!({
         "id": holder.id,
         "owner": holder.owner,
-        "tag": holder.tag.as_ref().map(|tag| json!({
-            "label": tag.label,
-            "host": tag.host,
-            "process": tag.process,
-            "asked_at_ms": tag.asked_at_ms,
-        })),
+        "tag": holder.tag.as_ref().map(tag_as_json),
         "holds": holder.holds,
         "shares": holder.shares,
         "lease": lease_as_json(holder.lease),
         "token": holder.token.map(|token| token.0.to_string()),
         "place": holder.place,
         "servers": holder.servers,
+    })
+}
+
+fn tag_as_json(tag: &OwnerTag) -> Value {
+    json!({
+        "label": tag.label,
+        "host": tag.host,
+        "process": tag.process,
+        "asked_at_ms": tag.asked_at_ms,
     })
 }
 
@@ -78,7 +82,14 @@ fn waiters_as_json(lock: &LockSnapshot) -> Value {
         LockWaiters::Ordered(ids) => (true, ids),
         LockWaiters::Unordered(ids) => (false, ids),
     };
-    json!({"known": true, "ordered": is_ordered, "complete": !lock.has_more_waiters, "ids": ids})
+    let tag = |id: &String| OwnerTag::find(id).as_ref().map(tag_as_json);
+    json!({
+        "known": true,
+        "ordered": is_ordered,
+        "complete": !lock.has_more_waiters,
+        "ids": ids,
+        "tags": ids.iter().map(tag).collect::<Vec<_>>(),
+    })
 }
 
 /// How long a hold lasts, in words.

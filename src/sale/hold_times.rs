@@ -26,8 +26,17 @@ pub struct LockHoldTimes {
 struct Hold {
     granted: Instant,
     released: Option<Instant>,
-    lost: bool,
+    loss: Option<HoldLoss>,
     fence: Option<FenceReport>,
+}
+
+/// How a hold was lost before its release.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum HoldLoss {
+    /// Its validity had ended then.
+    EndOfValidity(Instant),
+    /// The server denied it, at a time that the replica does not know.
+    Denied,
 }
 
 /// What the fence made of a token.
@@ -50,6 +59,8 @@ pub struct HoldReport {
     pub since: Duration,
     /// Whether the lock's validity had ended by the release: another holder may have had it then.
     pub lost: bool,
+    /// From the grant to the end of validity, if the lock is lost and that moment is known.
+    pub valid: Option<Duration>,
     /// What the fence made of the holder's token, if the holder showed one.
     pub fence: Option<FenceReport>,
 }
@@ -66,16 +77,16 @@ impl LockHoldTimes {
 
     /// Notes that the lock was granted before `granted`.
     pub(super) fn grant(&self, granted: Instant) {
-        *self.hold() = Some(Hold { granted, released: None, lost: false, fence: None });
+        *self.hold() = Some(Hold { granted, released: None, loss: None, fence: None });
     }
 
-    /// Notes that the lock is given back after `released`. `is_lost` is asked after that reading:
-    /// a lock that is not lost then was held at `released`. Only the first call counts.
-    pub(super) fn release(&self, released: Instant, is_lost: impl FnOnce() -> bool) {
+    /// Notes that the lock is given back after `released`. `loss` is asked after that reading: a
+    /// lock that is not lost then was held at `released`. Only the first call counts.
+    pub(super) fn release(&self, released: Instant, loss: impl FnOnce() -> Option<HoldLoss>) {
         if let Some(hold) = &mut *self.hold()
             && hold.released.is_none()
         {
-            (hold.released, hold.lost) = (Some(released), is_lost());
+            (hold.released, hold.loss) = (Some(released), loss());
         }
     }
 
@@ -88,14 +99,22 @@ impl LockHoldTimes {
 
     /// The report for an answer that is written now, by `clock`; `None` if no lock was taken.
     pub fn report(&self, clock: impl FnOnce() -> Instant) -> Option<HoldReport> {
-        let Hold { granted, released, lost, fence } = (*self.hold())?;
+        let Hold { granted, released, loss, fence } = (*self.hold())?;
         let now = clock();
         let released = released.unwrap_or(now);
+        let held = released.saturating_duration_since(granted);
+        let valid = match loss {
+            Some(HoldLoss::EndOfValidity(end)) => {
+                Some(end.saturating_duration_since(granted).min(held))
+            }
+            Some(HoldLoss::Denied) | None => None,
+        };
         Some(HoldReport {
             waited: granted.saturating_duration_since(self.arrived),
-            held: released.saturating_duration_since(granted),
+            held,
             since: now.saturating_duration_since(released),
-            lost,
+            lost: loss.is_some(),
+            valid,
             fence,
         })
     }
@@ -112,23 +131,39 @@ mod tests {
         let began = Instant::now();
         let at = |ms: u64| began + Duration::from_millis(ms);
         let times = LockHoldTimes::begin(at(0));
-        times.release(at(1), || false);
+        times.release(at(1), || None);
         assert_eq!(times.report(|| at(2)), None, "no lock was taken");
         times.grant(at(3));
         let told = |ms| times.report(|| at(ms)).expect("a hold");
-        let report = |waited, held, since, lost| HoldReport {
+        let report = |waited, held, since| HoldReport {
             waited: Duration::from_millis(waited),
             held: Duration::from_millis(held),
             since: Duration::from_millis(since),
-            lost,
+            lost: false,
+            valid: None,
             fence: None,
         };
-        assert_eq!(told(9), report(3, 6, 0, false), "it is still held");
-        times.release(at(10), || true);
-        times.release(at(11), || false);
-        assert_eq!(told(12), report(3, 7, 2, true), "the first release counts");
+        assert_eq!(told(9), report(3, 6, 0), "it is still held");
+        times.release(at(10), || Some(HoldLoss::Denied));
+        times.release(at(11), || None);
+        let lost = HoldReport { lost: true, ..report(3, 7, 2) };
+        assert_eq!(told(12), lost, "the first release counts");
         times.grant(at(20));
-        assert_eq!(told(21), report(20, 1, 0, false));
+        assert_eq!(told(21), report(20, 1, 0));
+    }
+
+    #[test]
+    fn a_lost_hold_says_when_its_validity_ended_within_it() {
+        let began = Instant::now();
+        let at = |ms: u64| began + Duration::from_millis(ms);
+        for (end, valid) in [(15, 5), (5, 0), (99, 20)] {
+            let times = LockHoldTimes::begin(at(0));
+            times.grant(at(10));
+            times.release(at(30), || Some(HoldLoss::EndOfValidity(at(end))));
+            let report = times.report(|| at(31)).expect("a hold");
+            assert!(report.lost);
+            assert_eq!(report.valid, Some(Duration::from_millis(valid)), "{end}");
+        }
     }
 
     #[test]
@@ -161,7 +196,7 @@ mod tests {
             let released = granted + micros(held);
             let times = LockHoldTimes::begin(arrived);
             times.grant(granted);
-            times.release(released, || false);
+            times.release(released, || None);
             let mut now = released + micros(since);
             let report = times.report(|| {
                 now += micros(stall);

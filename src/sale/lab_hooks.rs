@@ -5,9 +5,10 @@
 
 use std::time::{Duration, Instant};
 
-use distlock::{Guard, HoldKind};
+use distlock::{Guard, HoldKind, LossCause, LostSignal};
 use tokio::time::sleep;
 
+use super::hold_times::HoldLoss;
 use super::{InjectedBug, LockHoldTimes, LockOrder, SaleConfig};
 use crate::failpoint::{self, reach};
 
@@ -72,9 +73,18 @@ async fn pause(time: Duration) {
     }
 }
 
+/// How the hold is lost, if it is.
+fn loss_of(signal: &LostSignal) -> Option<HoldLoss> {
+    let end = signal.validity().deadline().map(tokio::time::Instant::into_std);
+    match signal.cause()? {
+        LossCause::Expired => Some(end.map_or(HoldLoss::Denied, HoldLoss::EndOfValidity)),
+        LossCause::Taken => Some(HoldLoss::Denied),
+    }
+}
+
 /// The lock is about to be released; only the first call of a hold counts.
 pub(super) fn on_release(times: Option<&LockHoldTimes>, guard: &Guard) {
     if let Some(times) = times {
-        times.release(Instant::now(), || guard.lost_signal().is_lost());
+        times.release(Instant::now(), || loss_of(&guard.lost_signal()));
     }
 }

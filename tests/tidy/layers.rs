@@ -26,7 +26,7 @@ const MEMBERS: [(&str, &[&str], &[&str]); 12] = [
     ),
     (
         "loadtest/board/Cargo.toml",
-        &["loadtest-lab", "loadtest-judge", "loadtest-load", "loadtest-measure"],
+        &["loadtest-report", "loadtest-lab", "loadtest-judge", "loadtest-load", "loadtest-measure"],
         &["testbed"],
     ),
     (
@@ -51,8 +51,8 @@ pub(crate) const LABORATORY: [&str; 7] = [
     "loadtest/load/src/",
     "loadtest/judge/src/",
     "loadtest/lab/src/",
-    "loadtest/board/src/",
     "loadtest/report/src/",
+    "loadtest/board/src/",
     "loadtest/src/",
 ];
 /// Its files that speak to a database.

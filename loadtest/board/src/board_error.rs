@@ -160,6 +160,14 @@ impl BoardError {
     }
 }
 
+#[cfg(test)]
+impl BoardError {
+    /// A value of the sentence.
+    pub(crate) fn value(&self, name: &str) -> Option<&Value> {
+        self.values.get(name)
+    }
+}
+
 impl fmt::Display for BoardError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)

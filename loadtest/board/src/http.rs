@@ -25,6 +25,7 @@ use crate::board_error::{BoardError, ErrorCode};
 use crate::command_sources::source_file;
 use crate::commands::CommandSlice;
 use crate::event_log::{EventLog, LogPosition};
+use crate::lab_text::lab_text;
 use crate::lane::FaultRequest;
 use crate::lock_rows::HeldLocks;
 use crate::page;
@@ -224,7 +225,7 @@ async fn inject_fault(
         BoardError::new(ErrorCode::FaultsWaiting, why).with("most", MAX_WAITING_FAULTS)
     })?;
     let witness = seen.await.map_err(|_| is_ending())??;
-    Ok(Json(json!({"witness": witness})).into_response())
+    Ok(Json(json!({"witness": lab_text(&witness)})).into_response())
 }
 
 /// The query for commands.

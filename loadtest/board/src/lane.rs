@@ -17,6 +17,7 @@ use tokio::time::Instant;
 use crate::board_error::{BoardError, ErrorCode};
 use crate::commands::CommandLog;
 use crate::held_locks::{LockSource, LockWatch};
+use crate::lab_text::lab_text;
 use crate::lock_rows::ReplicaProcesses;
 use crate::rung_race;
 use crate::setup::{LaneSetup, RaceSetup};
@@ -231,7 +232,7 @@ impl Lane {
         };
         let failed = |error: Error| {
             BoardError::new(ErrorCode::FaultFailed, error.to_string())
-                .with("detail", error.to_string())
+                .with("detail", lab_text(&error.to_string()))
         };
         let lane = self.deployment().await.map_err(failed)?;
         let actions = lane.actions();

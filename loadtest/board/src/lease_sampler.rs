@@ -14,13 +14,17 @@ use crate::event_log::{EventLog, Priority};
 use crate::lane::LaneDeployment;
 use crate::wire::{self, LaneTap};
 
-/// From one reading to the next.
+/// From one reading to the next, up to [`DENSE_SAMPLES`].
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(50);
+/// From one reading to the next after these: half the lease of a race.
+const LATE_INTERVAL: Duration = Duration::from_millis(500);
 /// A Redis without an answer for so long is silent.
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(500);
-/// Most samples of a race, 75 s of them: races of users have 48 s of load. What a rung's cell does
-/// later is not read.
-const MAX_SAMPLES: usize = 1500;
+/// Samples at [`SAMPLE_INTERVAL`], 75 s of them: races of users have 48 s of load, those of rungs
+/// more.
+const DENSE_SAMPLES: usize = 1500;
+/// Most samples of a race: those after [`DENSE_SAMPLES`] take 12 minutes.
+const MAX_SAMPLES: usize = 3000;
 
 /// What is known of a lane's lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +35,8 @@ pub(crate) enum LeaseState {
     Silent,
     /// The lock is no key in Redis.
     NoKey,
+    /// It is not in the log: the bound is reached, or the log is full.
+    NotRecorded,
 }
 
 /// Writes the lease of one lane to the log.
@@ -88,7 +94,7 @@ impl LeaseSampler {
                 .await
                 {
                     self.push(LeaseState::Known(lease), user);
-                    sleep(SAMPLE_INTERVAL).await;
+                    sleep(self.interval()).await;
                 }
             }
             self.push(LeaseState::Silent, None);
@@ -96,14 +102,23 @@ impl LeaseSampler {
         }
     }
 
+    fn interval(&self) -> Duration {
+        if self.count < DENSE_SAMPLES { SAMPLE_INTERVAL } else { LATE_INTERVAL }
+    }
+
     /// Writes a state, unless it is that of before. A lease runs down, so each reading of it is
-    /// news.
+    /// news. Without room for it the page learns that nothing is known from here on.
     fn push(&mut self, state: LeaseState, user: Option<usize>) {
-        let is_news =
-            self.last != Some(state) || matches!(state, LeaseState::Known(KeyLease::Left(_)));
-        if is_news && self.count < MAX_SAMPLES {
+        let is_left = matches!(state, LeaseState::Known(KeyLease::Left(_)));
+        if self.last == Some(state) && !is_left {
+            return;
+        }
+        let event = |state| wire::lease(self.lane, self.race_start, (state, user));
+        if self.count < MAX_SAMPLES && self.log.push(event(state), Priority::Lease) {
             (self.last, self.count) = (Some(state), self.count + 1);
-            self.log.push(wire::lease(self.lane, self.race_start, (state, user)), Priority::Lease);
+        } else if self.last != Some(LeaseState::NotRecorded) {
+            self.log.push(event(LeaseState::NotRecorded), Priority::Race);
+            self.last = Some(LeaseState::NotRecorded);
         }
     }
 }
@@ -129,6 +144,43 @@ mod tests {
         for _ in 0..=MAX_SAMPLES {
             sampler.push(left, Some(7));
         }
-        assert_eq!(count(), MAX_SAMPLES);
+        assert_eq!(count(), MAX_SAMPLES + 1);
+        let all = log.read(LogPosition::default(), usize::MAX).expect("a race");
+        assert!(all.events.ends_with("\"not_recorded\",7]]"), "the page is told so, once");
+    }
+
+    #[test]
+    fn readings_are_rarer_in_a_long_race_and_reach_its_end() {
+        let log = Arc::new(EventLog::default());
+        let mut sampler = LeaseSampler::new(0, Instant::now(), log);
+        let mut covered = Duration::ZERO;
+        for count in 0..MAX_SAMPLES {
+            sampler.count = count;
+            covered += sampler.interval();
+        }
+        assert_eq!(covered, Duration::from_secs(75 + 750));
+    }
+
+    #[test]
+    fn what_does_not_fit_into_a_full_log_is_not_recorded_until_there_is_room() {
+        let log = Arc::new(EventLog::default());
+        log.begin("{}".to_owned());
+        let mut open = 0;
+        while log.push("1".repeat(1000), Priority::Begin) {
+            open += 1;
+        }
+        let mut sampler = LeaseSampler::new(0, Instant::now(), log.clone());
+        let left = LeaseState::Known(KeyLease::Left(940));
+        let events = || log.read(LogPosition::default(), usize::MAX).expect("a race").events;
+        // A reading is shorter than a request.
+        for _ in 0..100 {
+            sampler.push(left, None);
+        }
+        assert_eq!(events().matches("not_recorded").count(), 1);
+        let before = events().matches("940").count();
+        // The ends are shorter than the room kept for them.
+        (0..open).for_each(|_| assert!(log.push("2".to_owned(), Priority::End)));
+        sampler.push(left, None);
+        assert_eq!(events().matches("940").count(), before + 1);
     }
 }

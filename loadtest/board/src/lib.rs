@@ -13,7 +13,7 @@
 //!   commands as they pass (`commands`), and the lines that send them (`command_sources`);
 //! - the locks that are held (`held_locks`, `lock_rows`), and the lease of one (`lease_sampler`);
 //! - the server (`http`), which requests it refuses (`access`) and how it says so
-//!   ([`board_error`]), the page (`page`).
+//!   ([`board_error`]), the page (`page`), what the laboratory says in both languages (`lab_text`).
 //!
 //! A page that is slow costs the load nothing: it has a position in the log, and no queue.
 
@@ -25,6 +25,7 @@ mod commands;
 pub mod event_log;
 mod held_locks;
 mod http;
+mod lab_text;
 mod lane;
 mod lease_sampler;
 mod lock_rows;

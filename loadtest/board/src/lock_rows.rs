@@ -97,6 +97,9 @@ struct WaiterRows {
     complete: bool,
     #[serde(default)]
     ids: Vec<String>,
+    /// Who each of `ids` is, if it says so.
+    #[serde(default, skip_serializing)]
+    tags: Vec<Option<HolderTag>>,
     /// The replica of each of `ids`, where it is known.
     #[serde(default)]
     replicas: Vec<Option<String>>,
@@ -180,20 +183,15 @@ impl LockRow {
                 holder.asked_ms_ago = Some(now_ms.saturating_sub(*asked_at_ms));
             }
         }
-        let WaiterRows { ids, count, replicas: names, .. } = &mut self.waiters;
+        let WaiterRows { ids, tags, count, replicas: names, .. } = &mut self.waiters;
         *count = ids.len();
         ids.truncate(MAX_OF_LOCK);
-        *names = ids.iter().map(|id| replicas.name_of(process_of(id)?)).collect();
+        tags.truncate(MAX_OF_LOCK);
+        *names = tags.iter().map(|tag| replicas.name_of(tag.as_ref()?.process)).collect();
         for id in ids {
             *id = short(id);
         }
     }
-}
-
-/// The process in the tag of an owner, `<id>@<host>/<process>/<label>/<ms since 1970>`.
-fn process_of(owner: &str) -> Option<u32> {
-    let (_, tag) = owner.rsplit_once('@')?;
-    tag.split('/').nth(1)?.parse().ok()
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ fn lock(name: &str, asked_at_ms: u64) -> Value {
     let waiters = json!({
         "known": true, "ordered": true, "complete": true,
         "ids": ["5e1d:2@db3/4712/seckill/7", "another program"],
+        "tags": [{"label": "seckill", "host": "db3", "process": 4712, "asked_at_ms": 7}, null],
     });
     json!({
         "name": name, "kinds": ["fair"], "state": "held", "reason": null, "holders": [holder],

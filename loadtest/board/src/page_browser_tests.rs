@@ -20,12 +20,16 @@ mod browser;
 mod bet_tests;
 #[path = "page_figures_browser_tests.rs"]
 mod figures;
+#[path = "page_lab_text_browser_tests.rs"]
+mod lab_text_tests;
 #[path = "page_lane_browser_tests.rs"]
 mod lane_tests;
 #[path = "page_lease_browser_tests.rs"]
 mod lease_tests;
 #[path = "page_locks_browser_tests.rs"]
 mod locks_tests;
+#[path = "page_motion_browser_tests.rs"]
+mod motion_tests;
 #[path = "page_picture_browser_tests.rs"]
 mod picture_tests;
 

@@ -15,6 +15,9 @@ mod crowd;
 const MAX_SHOWN_MS: f64 = 100.0;
 /// The bar of pictures, beside those of an empty page on this host.
 const LEAST_PICTURES: f64 = 0.98;
+/// The bar of pictures in the best second, whatever an empty page has: a screen shows 60. Other
+/// programs take some away, so the best second is the page's own.
+const LEAST_BEST_PICTURES: f64 = 58.0;
 /// The bar of the heap after each race, beside that of the first.
 const MAX_HEAP_GROWTH: f64 = 1.1;
 /// The least time that the servers of a race take to start, in milliseconds.
@@ -126,10 +129,36 @@ fn least(figures: &[f64]) -> f64 {
     figures.iter().copied().fold(f64::INFINITY, f64::min)
 }
 
+fn most(figures: &[f64]) -> f64 {
+    figures.iter().copied().fold(0.0, f64::max)
+}
+
+/// Why the pictures of the page in each second miss a bar, beside those of an empty page.
+fn why_missed(page: &[f64], empty: &[f64]) -> Option<String> {
+    let [best, best_empty] = [page, empty].map(most);
+    if best_empty < LEAST_BEST_PICTURES {
+        return Some(format!("the host is too busy: {best_empty} pictures of an empty page"));
+    }
+    if best < LEAST_BEST_PICTURES {
+        return Some(format!("{best} pictures in the best second, not {LEAST_BEST_PICTURES}"));
+    }
+    let [page, empty] = [page, empty].map(|figures| summary(figures).0);
+    (page < LEAST_PICTURES * empty).then(|| format!("{page} pictures, {empty} of an empty page"))
+}
+
+#[test]
+fn pictures_are_judged_beside_an_empty_page_and_by_their_best_second() {
+    let why = |page: &[f64], empty: &[f64]| why_missed(page, empty).unwrap_or_default();
+    assert_eq!(why(&[54.0, 60.0, 59.0], &[60.0, 55.0, 59.0]), "");
+    assert!(why(&[30.0, 30.0], &[30.0, 30.0]).starts_with("the host is too busy: 30"));
+    assert!(why(&[57.0, 56.0], &[60.0, 30.0, 30.0]).starts_with("57 pictures in the best"));
+    assert!(why(&[60.0, 40.0, 40.0], &[60.0]).starts_with("40 pictures, 60 of an empty"));
+}
+
 /// The median of the figures of all rounds, with its range.
 fn summary(figures: &[f64]) -> (f64, String) {
     let (middle, least) = (median(figures).expect("a figure"), least(figures));
-    let most = figures.iter().copied().fold(0.0, f64::max);
+    let most = most(figures);
     (middle, format!("{middle:.1} ({least:.1} to {most:.1}, {} rounds)", figures.len()))
 }
 
@@ -201,7 +230,7 @@ const DRAW_ALWAYS: &str = "const draw = document.getElementById('c').getContext(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ten_thousand_events_in_the_window_are_shown_at_the_rate_of_the_screen() {
-    let seconds = if is_judged() { 5 } else { 2 };
+    let seconds = if is_judged() { 10 } else { 2 };
     let page = open_moving(json!({"traceCategories": TRACED}), "").await;
     let wide = "const it = document.getElementById('window'); it.value = '6000000'; \
                 it.dispatchEvent(new Event('change'))";
@@ -227,11 +256,13 @@ async fn ten_thousand_events_in_the_window_are_shown_at_the_rate_of_the_screen()
     tokio::time::sleep(Duration::from_secs(seconds)).await;
     let empty = traced_pictures(&page.browser).await;
     assert!(!pictures.is_empty() && !empty.is_empty(), "{pictures:?} {empty:?}");
-    let ([page, empty], count) = ([pictures, empty].map(|it| summary(&it)), crowd.events);
-    println!("pictures a second of an empty page: {}", empty.1);
-    println!("pictures a second with 10,000 events in the window: {}", page.1);
-    println!("the race had {count} events; the bar is {LEAST_PICTURES} of the empty page");
-    assert!(!is_judged() || page.0 >= LEAST_PICTURES * empty.0, "the bar is missed");
+    let [of_page, of_empty] = [&pictures, &empty].map(|it| summary(it).1);
+    println!("pictures a second of an empty page: {of_empty}");
+    println!("pictures a second with 10,000 events in the window: {of_page}");
+    println!("the race had {} events; the bar is {LEAST_PICTURES} of the empty page", crowd.events);
+    println!("the best second has {}; the bar is {LEAST_BEST_PICTURES}", most(&pictures));
+    let missed = why_missed(&pictures, &empty).filter(|_| is_judged());
+    assert_eq!(missed, None, "the bar is missed");
 }
 
 #[tokio::test(flavor = "multi_thread")]

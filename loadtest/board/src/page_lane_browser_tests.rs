@@ -166,6 +166,15 @@ async fn a_rung_has_an_address_and_the_page_shows_its_command_and_what_it_says_o
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_address_with_an_unknown_rung_is_refused_in_the_words_of_the_reader() {
+    let page = OpenPage::open("#rung=spinlock").await;
+    let problem = "document.getElementById('problem').textContent";
+    page.shows(&format!("{problem}.startsWith('Rung must be one of no-lock, jvm-lock,')")).await;
+    page.click("#language").await;
+    page.shows(&format!("{problem}.startsWith('阶梯必须是其中之一：no-lock')")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_link_of_a_seed_leaves_nothing_of_the_rung_that_runs_in_the_form() {
     let mut page = OpenPage::open("#rung=setnx").await;
     let RaceRequest { turn, .. } = page.begin().await;

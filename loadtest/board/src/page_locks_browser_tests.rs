@@ -17,6 +17,7 @@ fn list(state: &str, failures: &Value) -> String {
     let waiters = json!({
         "known": true, "ordered": true, "complete": false,
         "ids": ["5e1d:2@db3/4712/seckill/7", "b"],
+        "tags": [{"label": "seckill", "host": "db3", "process": 4712, "asked_at_ms": 7}, null],
     });
     let lock = |name: &str, holder: Value, waiters: Value| {
         json!({
@@ -140,4 +141,45 @@ async fn a_hidden_page_asks_for_no_locks() {
     assert_eq!(page.browser.run(&format!("return {late}")).await, 0);
     page.browser.run(&set_hidden(false)).await;
     page.shows(&format!("{late} > 0")).await;
+}
+
+/// Selects who the holder is, and puts the focus into the table.
+const SELECT_HOLDER: &str = "const holder = document.querySelector('#lane-left .holder div'); \
+    const text = holder.firstChild; \
+    const from = text.data.indexOf('process'); \
+    getSelection().setBaseAndExtent(text, from, text, from + 'process 4711 on db3'.length); \
+    document.querySelector('#lane-left .locks .table').focus(); \
+    window.row = holder.closest('tr')";
+const KEPT: &str = "return [getSelection().toString(), document.activeElement.className, \
+    window.row === document.querySelector('#lane-left .locks tbody tr')]";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_list_leaves_the_focus_and_what_is_selected() {
+    let mut page = OpenPage::open("").await;
+    let _race = page.begin().await;
+    let mut all: Value = serde_json::from_str(&list("held", &json!([]))).expect("JSON");
+    let lists = &page.board.logs.locks[0];
+    lists.show(&all.to_string(), &ReplicaProcesses::default(), 0);
+    page.browser.run("document.querySelector('#lane-left .locks').open = true").await;
+    page.shows("document.querySelectorAll('#lane-left .locks tbody tr').length === 2").await;
+    page.browser.run(SELECT_HOLDER).await;
+    let kept = json!(["process 4711 on db3", "table", true]);
+    assert_eq!(page.browser.run(KEPT).await, kept);
+    let lock = &mut all["locks"][0];
+    lock["holders"][0]["lease"]["left_ms"] = json!(340);
+    lock["holders"][0]["holds"] = json!(3);
+    let mut second = lock["holders"][0].clone();
+    second["tag"]["process"] = json!(4713);
+    lock["holders"].as_array_mut().expect("holders").push(second);
+    lists.show(&all.to_string(), &ReplicaProcesses::default(), 0);
+    page.shows("document.querySelectorAll('#lane-left .locks tbody tr').length === 3").await;
+    let row = page.text("#lane-left .locks tbody tr").await;
+    assert!(row.contains("entered 3 times") && row.contains("0.3 s"), "{row}");
+    assert_eq!(page.browser.run(KEPT).await, kept);
+    let spans = "return document.querySelector('#lane-left .waiters').rowSpan";
+    assert_eq!(page.browser.run(spans).await, 2);
+    all["locks"] = json!([]);
+    lists.show(&all.to_string(), &ReplicaProcesses::default(), 0);
+    page.shows("document.querySelectorAll('#lane-left .locks tbody tr').length === 0").await;
+    assert_eq!(page.browser.run("return document.activeElement.className").await, "table");
 }

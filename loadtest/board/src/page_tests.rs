@@ -48,6 +48,25 @@ fn the_fault_of_a_rung_has_the_words_of_the_ladder() {
     }
 }
 
+#[test]
+fn each_field_that_an_error_names_has_a_text() {
+    let known = keys("en");
+    let wrong = ["left", "right"].map(|lane| json!({lane: 1}));
+    let members = ["lock", "scope", "guards", "replicas", "fenced"];
+    let wrong_members = members.map(|member| json!({"left": {member: []}}));
+    let others = ["seed", "users", "stock", "rung", "challenge"].map(|name| json!({name: []}));
+    for value in wrong.iter().chain(&wrong_members).chain(&others).chain([&json!([])]) {
+        let error = RaceSetup::parse(value).expect_err("refused");
+        let field = error.value("field").and_then(Value::as_str).expect("a field");
+        for part in field.split('.') {
+            assert!(known.contains(part), "{value} is wrong in {field}");
+        }
+    }
+    for field in ["lane", "action", "replica"] {
+        assert!(known.contains(field), "a fault may be wrong in {field}");
+    }
+}
+
 /// The words between these marks.
 fn named(text: &str, before: &str, after: char) -> Vec<String> {
     let parts = text.split(before).skip(1);
@@ -94,7 +113,8 @@ fn every_text_that_the_page_names_is_in_the_table() {
     let of_locks = ["lock_free", "lock_partial", "lock_unknown", "lock_damaged", "locks_no_answer"];
     let leases = ["no_expiry", "session", "client_clock"].map(|lease| format!("lease_{lease}"));
     let of_locks = of_locks.map(str::to_owned);
-    let strips = ["left", "left_user", "free", "no_expiry", "silent", "none", "opening"];
+    let strips =
+        ["left", "left_user", "free", "no_expiry", "silent", "none", "opening", "not_recorded"];
     let strips = strips.map(|state| format!("lease_at_{state}"));
     let origins = ["redis", "script", "sql", "zookeeper"].map(|from| format!("from_{from}"));
     let locks = [&locks[..], &of_locks, &leases].concat();

@@ -10,8 +10,10 @@ use loadtest_lab::faults::FaultRequirements;
 use loadtest_lab::ladder::{Rung, RungSide, WatchedSide};
 use loadtest_measure::error::Result;
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::event_log::Priority;
+use crate::lab_text::lab_text;
 use crate::lane::LaneDeployment;
 use crate::lease_sampler::LeaseSampler;
 use crate::race::Arena;
@@ -68,7 +70,7 @@ pub(crate) struct RungVerdict {
     /// A code that the page has a text for.
     outcome: &'static str,
     /// What was seen.
-    evidence: Vec<String>,
+    evidence: Vec<Value>,
 }
 
 /// All outcomes.
@@ -83,7 +85,8 @@ impl RungVerdict {
             _ if side.is_worth_retrying(report) => "missed",
             _ => "wrong",
         };
-        Self { outcome, evidence: rung.evidence(report) }
+        let evidence = rung.evidence(report).iter().map(|line| lab_text(line)).collect();
+        Self { outcome, evidence }
     }
 }
 

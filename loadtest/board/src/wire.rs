@@ -6,16 +6,19 @@
 //! - `["i", lane, t, n, user]`: request `n` of the user with that index leaves;
 //! - `["o" | "f" | "u", lane, t, n, replica, text, from, until, lost, wait, token, highest]`: it
 //!   ends with an order, a refusal, or unknown. `text` is the order's id or the code. The next four
-//!   are there if a lock was held, at the earliest `wait` after the request left. The last two are
-//!   there if the holder showed a fencing token: a higher one than its own refused it;
+//!   are there if a lock was held, at the earliest `wait` after the request left. `lost` is 0, or
+//!   the time at which the lock's validity ended before its release; 1 if that is not known. The
+//!   last two are there if the holder showed a fencing token: a higher one than its own refused it;
 //! - `["l", lane, t, left, user]`: the milliseconds that the lock's lease has left in the lane's
-//!   Redis, or one of `free`, `no_expiry`, `silent` and `none`. The user is there if each has a
-//!   lock;
+//!   Redis, or one of `free`, `no_expiry`, `silent`, `none` and `not_recorded`. The user is there
+//!   if each has a lock;
 //! - `["m", lane, t, name, phase, detail]`: a fault begins, is witnessed, fails, or is healed;
 //! - `["r", lane, 0, process, state]`: the lane got new servers, because that process did not run;
 //! - `["s", lane, t, state, detail]`: a state of the lane; lane 2 is the race;
 //! - `["v", lane, t, verdict]`: the judge's verdict;
 //! - `["c", 2, t, number, result]`: what became of the challenge.
+//!
+//! A detail is what the laboratory says: see [`lab_text`].
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -31,6 +34,7 @@ use loadtest_load::history::{Completion, Event, EventObserver, FAULT};
 use serde_json::{Value, json};
 
 use crate::event_log::{EventLog, Priority};
+use crate::lab_text::lab_text;
 use crate::lease_sampler::LeaseState;
 use crate::rung_race::RungVerdict;
 
@@ -83,7 +87,8 @@ impl LaneTap {
             Event::Unknown(end) => self.push_end("u", end),
             Event::Mark(mark) if mark.what == FAULT => {
                 let at = self.at(mark.t);
-                let text = json!(["m", self.lane, at, mark.name, mark.phase, mark.detail]);
+                let detail = lab_text(&mark.detail);
+                let text = json!(["m", self.lane, at, mark.name, mark.phase, detail]);
                 self.log.push(text.to_string(), Priority::Fault);
             }
             _ => {}
@@ -119,7 +124,9 @@ impl LaneTap {
         };
         let (lane, t, replica) = (self.lane, self.at(end.t), short(end.r.as_deref()));
         let hold = end.h.map_or(String::new(), |[from, until]| {
-            let (from, until, lost) = (self.at(from), self.at(until), u8::from(end.l));
+            let (from, until) = (self.at(from), self.at(until));
+            let lost = end.d.map_or(1, |invalid_from| self.at(invalid_from).max(2));
+            let lost = if end.l { lost } else { 0 };
             let fence =
                 end.f.map_or(String::new(), |[token, highest]| format!(",{token},{highest}"));
             format!(",{from},{until},{lost},{}{fence}", end.w / 1000)
@@ -140,7 +147,7 @@ pub(crate) fn replaced(lane: usize, process: &str, state: ProcessState) -> Strin
 
 /// A state of a lane or of the race.
 pub(crate) fn state(lane: usize, began: Instant, (state, detail): (&str, &str)) -> String {
-    json!(["s", lane, micros(began), state, detail]).to_string()
+    json!(["s", lane, micros(began), state, lab_text(detail)]).to_string()
 }
 
 /// What is known of a lease.
@@ -155,6 +162,7 @@ pub(crate) fn lease(
         LeaseState::Known(KeyLease::NoExpiry) => json!("no_expiry"),
         LeaseState::Silent => json!("silent"),
         LeaseState::NoKey => json!("none"),
+        LeaseState::NotRecorded => json!("not_recorded"),
     };
     let t = micros(began);
     user.map_or_else(|| json!(["l", lane, t, left]), |user| json!(["l", lane, t, left, user]))
@@ -177,12 +185,13 @@ pub(crate) fn verdict(
                 proof.requests.iter().map(|request| request.n).collect::<Vec<_>>()
             };
             let proofs: Vec<_> = finding.proofs.iter().take(MAX_PROOFS).map(numbers).collect();
-            let (rule, broken, detail) = (finding.rule, finding.broken, &finding.detail);
+            let (rule, broken, detail) = (finding.rule, finding.broken, lab_text(&finding.detail));
             Some(json!({
                 "rule": rule, "held": held, "broken": broken, "detail": detail, "proofs": proofs,
             }))
         })
         .collect();
+    let invalid: Vec<Value> = report.invalid_because.iter().map(|why| lab_text(why)).collect();
     let verdict = json!({
         "orders": report.orders,
         "stock": report.stock,
@@ -196,7 +205,7 @@ pub(crate) fn verdict(
         "cpu_ms": cpu_ms,
         "predicted": report.predicted,
         "why": why(report),
-        "invalid_because": report.invalid_because,
+        "invalid_because": invalid,
         "findings": findings,
         "rung": rung,
     });
@@ -261,6 +270,8 @@ mod tests {
             ..end
         };
         assert_eq!(tap.end("o", &held), r#"["o",1,4000,7,"r2","12",1000,2000,1,0]"#);
+        let known = Completion { d: Some(2_500_000), ..held.clone() };
+        assert_eq!(tap.end("o", &known), r#"["o",1,4000,7,"r2","12",1000,2000,1500,0]"#);
         let fenced = Completion { f: Some([7, 8]), ..held.clone() };
         assert_eq!(tap.end("o", &fenced), r#"["o",1,4000,7,"r2","12",1000,2000,1,0,7,8]"#);
         let refused = Completion { c: Some("sold_out".into()), ..held };

@@ -118,6 +118,7 @@ impl Purchase {
             held: micros(released_reading, granted_reading),
             since: micros(answered_reading, released_reading),
             lost: false,
+            valid: None,
             fence: None,
         };
         let began = Instant::now();

@@ -154,7 +154,8 @@ pub(super) fn event(
     let mut ended = Completion { t, n, c: code, o: order, s: status, ..Completion::default() };
     ended.r = replica.map(Cow::Owned);
     if let Some(hold) = hold {
-        (ended.h, ended.w, ended.l, ended.f) = (Some(hold.h), hold.w, hold.l, hold.f);
+        (ended.h, ended.w, ended.l) = (Some(hold.h), hold.w, hold.l);
+        (ended.d, ended.f) = (hold.d, hold.f);
     }
     match outcome {
         Outcome::Bought => Event::Ok(ended),

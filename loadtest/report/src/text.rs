@@ -6,6 +6,7 @@
 //!
 //! The judge and the laboratory write English that has no key. `translations.json` has its Chinese
 //! by that English, with names in braces for the values in it. What it does not have stays English.
+//! The race board gets that Chinese by [`in_chinese`].
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -144,8 +145,90 @@ pub(crate) fn translation(text: &str) -> Option<(&'static str, Vec<(&'static str
     patterns.find_map(|pattern| Some((pattern.as_str(), values(pattern, text)?)))
 }
 
+/// A part of what the judge or the laboratory wrote, as a Chinese reader gets it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum ChinesePart {
+    /// Chinese, or a name or figure that is the same in every language.
+    Chinese(String),
+    /// English that has no Chinese.
+    English {
+        /// The English.
+        en: String,
+    },
+}
+
+/// The Chinese of what the judge or the laboratory wrote: a sentence, or several between
+/// semicolons. `None` if the table has none of them.
+pub fn in_chinese(text: &str) -> Option<Vec<ChinesePart>> {
+    let mut parts = Vec::new();
+    if let Some((english, values)) = translation(text) {
+        let mut rest = TRANSLATED.0.get(english).map_or("", String::as_str);
+        while let Some((before, after)) = rest.split_once('{') {
+            let (name, after) = after.split_once('}').unwrap_or((after, ""));
+            add_chinese(&mut parts, before);
+            let value = values.iter().find(|(one, _)| *one == name);
+            add_value(&mut parts, name, value.map_or("", |(_, value)| value));
+            rest = after;
+        }
+        add_chinese(&mut parts, rest);
+        return Some(parts);
+    }
+    if !text.contains("; ") {
+        return None;
+    }
+    let clauses: Vec<_> = text.split("; ").map(|one| (one, in_chinese(one))).collect();
+    if clauses.iter().all(|(_, chinese)| chinese.is_none()) {
+        return None;
+    }
+    for (index, (english, chinese)) in clauses.into_iter().enumerate() {
+        if index > 0 {
+            add_chinese(&mut parts, "；");
+        }
+        match chinese {
+            Some(chinese) => chinese.into_iter().for_each(|part| add(&mut parts, part)),
+            None => add(&mut parts, ChinesePart::English { en: english.to_owned() }),
+        }
+    }
+    Some(parts)
+}
+
+/// Adds what stands in the place of a name: words, which may have a translation, or a name or
+/// figure that is the same in every language.
+fn add_value(parts: &mut Vec<ChinesePart>, name: &str, value: &str) {
+    match in_chinese(value) {
+        Some(chinese) => chinese.into_iter().for_each(|part| add(parts, part)),
+        None if !is_words(name) || is_figure(value) => add_chinese(parts, value),
+        None => add(parts, ChinesePart::English { en: value.to_owned() }),
+    }
+}
+
+fn add_chinese(parts: &mut Vec<ChinesePart>, text: &str) {
+    add(parts, ChinesePart::Chinese(text.to_owned()));
+}
+
+/// Adds a part. Chinese that follows Chinese is one part.
+fn add(parts: &mut Vec<ChinesePart>, part: ChinesePart) {
+    match (parts.last_mut(), part) {
+        (Some(ChinesePart::Chinese(last)), ChinesePart::Chinese(more)) => last.push_str(&more),
+        (_, ChinesePart::Chinese(none)) if none.is_empty() => {}
+        (_, part) => parts.push(part),
+    }
+}
+
+/// Whether the value of that name may be any number of words.
+fn is_words(name: &str) -> bool {
+    name.ends_with("words")
+}
+
+/// Whether it is a name or a figure with its unit: the same in every language.
+pub(crate) fn is_figure(text: &str) -> bool {
+    let is_word = |word: &str| word.len() > 1 && word.chars().all(|c| c.is_ascii_alphabetic());
+    !text.split(' ').any(|word| is_word(word) && word != "ms")
+}
+
 /// The parts of `text` that stand where `pattern` has names in braces, if the rest is alike. A name
-/// is that of one word; `words` is that of any number.
+/// is that of one word; one that ends with `words` is that of any number.
 fn values<'a>(pattern: &'static str, text: &'a str) -> Option<Vec<(&'static str, &'a str)>> {
     let mut parts = pattern.split('{');
     let mut rest = text.strip_prefix(parts.next()?)?;
@@ -159,7 +242,7 @@ fn values<'a>(pattern: &'static str, text: &'a str) -> Option<Vec<(&'static str,
             (Some(_), after) => rest.find(after)?,
         };
         let (value, others) = rest.split_at(at);
-        if value.is_empty() || name != "words" && value.contains(' ') {
+        if value.is_empty() || !is_words(name) && value.contains(' ') {
             return None;
         }
         found.push((name, value));

@@ -84,6 +84,36 @@ fn english_is_found_whole_with_the_values_in_it_and_a_value_is_one_word() {
     assert_eq!(values, [("user", "7"), ("count", "2"), ("words", "12, 13")]);
 }
 
+/// The Chinese, with what is English in it in brackets.
+fn chinese(text: &str) -> Option<String> {
+    let shown = in_chinese(text)?.into_iter().map(|part| match part {
+        ChinesePart::Chinese(chinese) => chinese,
+        ChinesePart::English { en } => format!("[{en}]"),
+    });
+    Some(shown.collect())
+}
+
+#[test]
+fn chinese_of_clauses_and_of_words_inside_names_what_stays_english() {
+    let told = |text| chinese(text).unwrap_or_else(|| panic!("{text} has none"));
+    assert_eq!(told("161 orders, 160 units"), "161 个订单，库存 160");
+    let flushed = "FLUSHALL removed 9 keys, 1 of them locks; a COMMIT was on the way for 12 ms, \
+                   and another purchase wrote meanwhile";
+    let said =
+        "FLUSHALL 删除了 9 个键，其中 1 个是锁；一次 COMMIT 在途 12 ms，其间另一个购买写入了";
+    assert_eq!(told(flushed), said);
+    assert_eq!(told("fault kill: r1 is no more"), "故障 kill：[r1 is no more]");
+    let broken = "broken: no user bought twice (3 users hold more than one order)";
+    assert_eq!(told(broken), "违反：没有用户重复下单（3 个用户有不止一个订单）");
+    let request = "request 17 of user 5, 0.100000 s to 0.250000 s: 201 from r2, order 9; its lock \
+                   0.110000 s to 0.240000 s";
+    let said = "用户 5 的请求 17，0.100000 s 到 0.250000 s：r2 应答 201，订单 9；\
+                持有锁 0.110000 s 到 0.240000 s";
+    assert_eq!(told(request), said);
+    assert_eq!(told("agrees; all is well"), "一致；[all is well]");
+    assert_eq!((chinese("all is well"), chinese("all; is well")), (None, None));
+}
+
 /// Tests of other modules look at the English.
 impl PartialEq<&str> for Text {
     fn eq(&self, english: &&str) -> bool {

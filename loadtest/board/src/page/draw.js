@@ -178,8 +178,27 @@ class LaneCanvas {
         context.fillRect(from, base - most, until - from, most);
       } else if (one.state === 'silent') {
         context.fillRect(from, base - 2, until - from, 2);
+      } else if (one.state === 'not_recorded') {
+        this.hatch(from, until, [base - most, base]);
       }
     }
+  }
+
+  /** Thin lines in that part of the strip: nothing is known of it. */
+  hatch(from, until, [top, base]) {
+    const context = this.context;
+    context.save();
+    context.beginPath();
+    context.rect(from, top, until - from, base - top);
+    context.clip();
+    [context.strokeStyle, context.lineWidth] = [palette.muted, 1];
+    context.beginPath();
+    for (let at = Math.max(0, from) - (base - top); at < until; at += 7) {
+      context.moveTo(at, base);
+      context.lineTo(at + base - top, top);
+    }
+    context.stroke();
+    context.restore();
   }
 
   drawSpans(lane, head, x, y) {
@@ -241,8 +260,12 @@ class LaneCanvas {
     }
     const shown = { from: x(from), until: x(until), top, height };
     if (request.token !== undefined && request.end <= head) this.drawToken(context, request, shown);
-    if (request.lost && request.until <= head) {
-      this.write(context, '✕', [x(request.until) - 4, top - 3], palette.bad);
+    if (request.lost && request.lostAt <= head) {
+      // In a bar of any colour it needs a ground of its own.
+      const at = x(request.lostAt);
+      context.fillStyle = palette.paper;
+      context.fillRect(at - 5, top - 1, 10, height + 2);
+      this.write(context, '✕', [at - 4, top + height / 2 - 5.5], palette.bad);
     }
   }
 

@@ -14,8 +14,13 @@ const FAULTS = {
 const MAX_LOG = 60;
 /** Between two looks at the log while a race runs: no reader follows it faster. */
 const LOG_INTERVAL_MS = 250;
+/** Between two names of a picture that plays: no listener follows them faster. */
+const LABEL_INTERVAL_MS = 2000;
 /** Refused tokens that the fence names. */
 const MAX_STALE = 5;
+
+/** States of a lease that are no part of its usual course. */
+const LEASE_NEWS = ['none', 'no_expiry', 'silent', 'not_recorded'];
 
 function element(tag, text, name = '') {
   const made = document.createElement(tag);
@@ -24,16 +29,15 @@ function element(tag, text, name = '') {
   return made;
 }
 
-/** What the laboratory says in English in every language. */
-function english(text) {
-  const made = element('span', text, 'detail');
-  made.lang = 'en';
-  return made;
-}
-
 /** Sets a text only if it is another one: a screen reader need not hear it again. */
 function setText(target, text) {
   if (target.textContent !== text) target.textContent = text;
+}
+
+/** Sets texts and nodes only if they say something else. */
+function setNodes(target, nodes) {
+  const text = nodes.map((it) => it.textContent ?? it).join('');
+  if (target.textContent !== text) target.replaceChildren(...nodes);
 }
 
 /** The cell in the words of the reader's language. */
@@ -41,6 +45,15 @@ function cellText({ scope, guards, replicas, fenced, bug }) {
   const words = [t(`scope_${scope}`), t(`guards_${guards}`), t('count_replicas', { replicas })];
   const more = [...(fenced ? [t('fenced_true')] : []), ...(bug ? [t('bug', { bug })] : [])];
   return [...words, ...more].join(' · ');
+}
+
+/** Rows of a list, each of what the laboratory says. */
+function saidRows(all) {
+  return all.map((said) => {
+    const row = element('li', '');
+    row.append(saidNode(said));
+    return row;
+  });
 }
 
 /** What the orders of a race cost; the processor time is known if no replica was started anew. */
@@ -55,7 +68,7 @@ class LaneView {
     const template = document.getElementById('lane-template');
     this.root = template.content.firstElementChild.cloneNode(true);
     this.name = name;
-    this.answerText = () => '';
+    this.answerNodes = () => [];
     this.jump = jump;
     this.inject = inject;
     this.root.id = `lane-${name}`;
@@ -99,16 +112,14 @@ class LaneView {
 
   async press(action) {
     const replica = Number(this.faults.querySelector('.replicas').value);
-    this.answer(() => t('fault_asked', { fault: t(`fault_${action}`) }));
-    const { text, lang } = await this.inject({ lane: this.name, action, replica });
-    this.answer(text, lang);
+    this.answer(() => [t('fault_asked', { fault: t(`fault_${action}`) })]);
+    this.answer(await this.inject({ lane: this.name, action, replica }));
   }
 
-  /** Shows what became of a button that was pressed: a text in the language of the reader. */
-  answer(text, lang = '') {
-    this.answerText = text;
-    const answer = this.root.querySelector('.answer');
-    [answer.lang, answer.textContent] = [lang, text()];
+  /** Shows what became of a button that was pressed: nodes in the language of the reader. */
+  answer(nodes) {
+    this.answerNodes = nodes;
+    setNodes(this.root.querySelector('.answer'), nodes());
   }
 
   /** Shows another race. */
@@ -126,7 +137,7 @@ class LaneView {
     this.links.querySelector('[value=zookeeper]').hidden = !hasZooKeeper;
     if (!hasZooKeeper && this.links.value === 'zookeeper') this.links.value = 'redis';
     this.nameLinks();
-    this.answer(() => '');
+    this.answer(() => []);
     this.commands.restart();
     this.locks.restart();
     this.root.querySelector('.verdict').hidden = true;
@@ -138,7 +149,7 @@ class LaneView {
     applyWords(this.root);
     this.commands.translate();
     this.locks.translate();
-    setText(this.root.querySelector('.answer'), this.answerText());
+    setNodes(this.root.querySelector('.answer'), this.answerNodes());
     this.shown = {};
     if (!this.lane) return;
     this.root.querySelector('h2').textContent = `${t(this.name)}: ${this.lane.cell.lock}`;
@@ -154,10 +165,10 @@ class LaneView {
     this.faults.querySelector('.of-challenge').hidden = !hasOwnFault;
   }
 
-  update(head, span) {
+  update(head, span, isPlaying) {
     const { lane } = this;
     if (!lane) return;
-    this.updateCounters(head);
+    this.updateCounters(head, isPlaying);
     this.canvas.draw(lane, head, span);
     this.updateFence(head);
     this.updateLog(head);
@@ -166,7 +177,7 @@ class LaneView {
     this.bets.update(lane, lane.isJudgedAt(head));
   }
 
-  updateCounters(head) {
+  updateCounters(head, isPlaying) {
     const { lane } = this;
     const [sold, second] = [lane.soldUntil(head), lane.secondsUntil(head)];
     const violated = lane.violatedAt <= head;
@@ -180,12 +191,21 @@ class LaneView {
     counter('first', violated ? seconds(lane.violatedAt) : '–', violated);
     this.root.classList.toggle('bad', violated);
     const lease = serverLeaseText(lane, head);
-    const state = `${sold} ${second} ${violated} ${lease}`;
-    if (this.shown.counters !== state) {
-      this.shown.counters = state;
-      const values = { lock: lane.cell.lock, sold, stock: lane.stock, second, lease };
-      this.root.querySelector('canvas').setAttribute('aria-label', t('canvas', values));
-    }
+    const values = { lock: lane.cell.lock, sold, stock: lane.stock, second, lease };
+    const { state } = lane.leaseAt(head);
+    this.updateLabel(values, `${violated} ${LEASE_NEWS.includes(state) && state}`, isPlaying);
+  }
+
+  /** Names the picture of the moment: while it plays only now and then, but news at once. */
+  updateLabel(values, news, isPlaying) {
+    const { sold, second, lease } = values;
+    const { label, labelAt = -Infinity } = this.shown;
+    const now = performance.now();
+    const isDue = !isPlaying || this.shown.news !== news || now - labelAt >= LABEL_INTERVAL_MS;
+    const said = `${sold} ${second} ${lease}`;
+    if (!isDue || said === label) return;
+    Object.assign(this.shown, { label: said, labelAt: now, news });
+    this.root.querySelector('canvas').setAttribute('aria-label', t('canvas', values));
   }
 
   /** The fence of a lane with fencing tokens: the last one accepted, and the newest refused. */
@@ -219,7 +239,7 @@ class LaneView {
       const isFault = ['fault', 'replaced', 'stale'].includes(note.kind);
       const row = element('li', '', isFault ? 'fault' : 'violation');
       row.append(element('time', seconds(note.t)), element('span', this.noteText(note)));
-      if (note.detail) row.append(english(note.detail));
+      if (note.detail) row.append(saidNode(note.detail));
       return row;
     });
     if (!rows.length) rows.push(element('li', t('nothing_yet')));
@@ -269,25 +289,20 @@ class LaneView {
     const isAsSaid = ['broke', 'withstood'].includes(rung?.outcome);
     outcome.className = `rung-outcome ${isAsSaid ? 'good' : 'bad'}`;
     setText(outcome, rung ? t(`rung_outcome_${rung.outcome}`) : '');
-    const lines = rung?.evidence ?? [];
-    box.querySelector('.evidence').replaceChildren(...lines.map((line) => element('li', line)));
+    box.querySelector('.evidence').replaceChildren(...saidRows(rung?.evidence ?? []));
   }
 
   /** Why the load was no real load, as the comparison counts it. */
   updateInvalid(box, reasons) {
     box.hidden = !reasons.length;
     box.querySelector('summary').textContent = t('invalid', { count: reasons.length });
-    box.querySelector('ul').replaceChildren(...reasons.map((reason) => {
-      const row = element('li', '');
-      row.append(english(reason));
-      return row;
-    }));
+    box.querySelector('ul').replaceChildren(...saidRows(reasons));
   }
 
   /** A broken rule, with buttons that lead to the requests that prove it. */
   brokenRow({ rule, detail, proofs }) {
     const row = element('li', '');
-    row.append(element('b', `✗ ${t(`rule_${rule}`)}`), english(` ${detail} `));
+    row.append(element('b', `✗ ${t(`rule_${rule}`)}`), ' ', saidNode(detail), ' ');
     const { scope, guards } = this.lane.cell;
     const isUnprotected = rule === 'stock_adds_up' && scope === 'user' && guards === 'off';
     if (isUnprotected) row.append(element('span', t('why_stock'), 'detail'));

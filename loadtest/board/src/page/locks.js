@@ -58,10 +58,11 @@ class LockPanel {
     const text = hasList && isOld ? t('locks_count', values) : '';
     setText(this.root.querySelector('.count'), text);
     const table = this.root.querySelector('.table');
-    table.hidden = !locks.length;
+    // An empty list stays, with the focus that it may have.
+    table.hidden = !hasList;
     // Two regions of a page may not have the same name.
     table.setAttribute('aria-label', [t(this.lane), t('locks')].join(t('colon')));
-    this.body.replaceChildren(...locks.flatMap((lock) => this.rows(lock)));
+    updateRows(this.body, locks.flatMap((lock) => this.rows(lock)));
   }
 
   /** A row for each holder, so that its lease and its token are beside it. */
@@ -73,8 +74,9 @@ class LockPanel {
     const more = count - holders.length;
     if (more > 0) lines[lines.length - 1][0].push(t('lock_more', { count: more }));
     const columns = ['holder', 'lease', 'token'];
-    const rows = lines.map((cells) => {
+    const rows = lines.map((cells, at) => {
       const row = withRole(element('tr', ''), 'row');
+      row.dataset.key = `${at} ${lock.name}`;
       row.append(...cells.map((texts, index) => lockCell(columns[index], texts)));
       return row;
     });
@@ -101,6 +103,53 @@ class LockPanel {
     else if (!complete) lines.push(t('lock_more_unknown'));
     return lines;
   }
+}
+
+/** Makes these the rows of a table. Rows and texts that are the same stay: one may be selected. */
+function updateRows(body, rows) {
+  const old = new Map([...body.rows].map((row) => [row.dataset.key, row]));
+  const keys = new Set(rows.map((row) => row.dataset.key));
+  old.forEach((row, key) => { if (!keys.has(key)) row.remove(); });
+  rows.forEach((row, at) => {
+    const known = old.get(row.dataset.key);
+    if (known) updateCells(known, row);
+    const next = body.rows[at];
+    if ((known ?? row) !== next) body.insertBefore(known ?? row, next ?? null);
+  });
+}
+
+function updateCells(row, { cells }) {
+  if (row.cells.length !== cells.length) {
+    row.replaceChildren(...cells);
+    return;
+  }
+  [...cells].forEach((cell, at) => {
+    const known = row.cells[at];
+    if (known.rowSpan !== cell.rowSpan) known.rowSpan = cell.rowSpan;
+    if (cell.dataset.label) known.dataset.label = cell.dataset.label;
+    const lines = [...known.childNodes];
+    [...cell.childNodes].forEach((line, index) => {
+      if (lines[index]) patchText(lines[index], line.textContent);
+      else known.append(line);
+    });
+    lines.slice(cell.childNodes.length).forEach((line) => line.remove());
+  });
+}
+
+/** Changes only what differs of a text, so that a selection beside it stays. */
+function patchText(line, text) {
+  const node = line.firstChild ?? line;
+  const old = node.data ?? '';
+  if (old === text) return;
+  if (node.data === undefined) {
+    line.textContent = text;
+    return;
+  }
+  const most = Math.min(old.length, text.length);
+  let [from, end] = [0, 0];
+  while (from < most && old[from] === text[from]) from += 1;
+  while (end < most - from && old.at(-1 - end) === text.at(-1 - end)) end += 1;
+  node.replaceData(from, old.length - from - end, text.slice(from, text.length - end));
 }
 
 /** On a phone the style lays a table out as something else, which would hide what it is. */

@@ -118,7 +118,9 @@ class LaneModel {
     this.arrived.requests.push(request);
     if (from !== undefined) {
       const earliest = Math.min(from, request.start + wait);
-      Object.assign(request, { from, until, earliest, lost: Boolean(lost) });
+      // 1 says that the moment is not known: it is drawn at the release.
+      const lostAt = lost > 1 ? lost : until;
+      Object.assign(request, { from, until, earliest, lost: Boolean(lost), lostAt });
       this.hold(request);
     }
     if (token !== undefined) this.showToken(request);

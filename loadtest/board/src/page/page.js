@@ -143,8 +143,7 @@ async function openAddress() {
 
 async function inject(fault) {
   const { ok, answer } = await post('fault', fault, FAULT_ANSWER_MS);
-  if (ok) return { text: () => answer.witness, lang: 'en' };
-  return { text: () => problemText(answer), lang: '' };
+  return ok ? () => [saidNode(answer.witness)] : () => problemNodes(answer);
 }
 
 function bet(name, outcome) {
@@ -152,7 +151,7 @@ function bet(name, outcome) {
   if (!model || model.lanes[index].verdict) return;
   const at = model.state === 'running' ? model.known : 0;
   if (placeBet(model.lanes[index], outcome, at)) return;
-  views[index].answer(() => t('bets_full', { most: MAX_BETS }));
+  views[index].answer(() => [t('bets_full', { most: MAX_BETS })]);
 }
 
 // Events.
@@ -187,8 +186,9 @@ function refreshState() {
   // The log of a race has a bound; what was beyond it is counted.
   const more = state === 'done' && detail ? ` ${t('left_out', { count: detail })}` : '';
   const { problem } = stream;
-  const text = problem ? problemText(problem) : t(`state_${state}`, { detail }) + more;
-  setText(get('state'), text);
+  const nodes = problem
+    ? [problemText(problem)] : [...textNodes(`state_${state}`, { detail }), more];
+  setNodes(get('state'), nodes);
   get('state').classList.toggle('failed', Boolean(problem) || state === 'failed');
   get('start').disabled = isBusy || Boolean(problem);
   get('save').setAttribute('aria-disabled', String(!model));
@@ -276,7 +276,7 @@ function frame(now) {
     player.tick(model, now - lastFrame);
     if (!calm.matches || !player.isPlaying || now - lastPicture >= CALM_MS) {
       lastPicture = now;
-      views.forEach((view) => view.update(player.head, span));
+      views.forEach((view) => view.update(player.head, span, player.isPlaying));
       challenges.update(shownResult());
       refreshTime(now);
       announceNews();

@@ -21,6 +21,12 @@ function problemText(answer) {
   return t(key, { ...answer, field: fieldName(field), fault, state: shown });
 }
 
+/** What an error of the board says as nodes, with what the laboratory says in it. */
+function problemNodes(answer) {
+  const isOfLab = answer.code === 'fault_failed';
+  return isOfLab ? textNodes('error_fault_failed', answer) : [problemText(answer)];
+}
+
 /** The answer of the board; without one, an answer with the code `no_answer`. */
 async function post(path, body, answerMs = ANSWER_MS) {
   const headers = { 'content-type': 'application/json', 'x-board-token': token };

@@ -35,6 +35,33 @@ function t(key, values = {}) {
   return text.replace(/\{(\w+)\}/g, (_, name) => values[name] ?? '');
 }
 
+/**
+ * The text of that key as nodes. What the laboratory says stands in the place of `{detail}`: it has
+ * a language of its own.
+ */
+function textNodes(key, values) {
+  const pieces = STRINGS[language][key].split('{detail}');
+  return pieces.flatMap((piece, at) => {
+    const text = piece.replace(/\{(\w+)\}/g, (_, name) => values[name] ?? '');
+    return at ? [saidNode(values.detail), text] : [text];
+  });
+}
+
+/**
+ * What the laboratory says: English, or `{ en, zh }` with its Chinese in parts. What is English in
+ * any language is named so.
+ */
+function saidNode(said) {
+  const node = document.createElement('span');
+  node.className = 'detail';
+  if (language === 'en' || !said.zh) {
+    [node.lang, node.textContent] = ['en', said.en ?? said];
+    return node;
+  }
+  node.append(...said.zh.map((part) => (part.en === undefined ? part : saidNode(part))));
+  return node;
+}
+
 /** Whether there is a text of that key. */
 function hasText(key) {
   return Object.hasOwn(STRINGS[language], key);

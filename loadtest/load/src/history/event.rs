@@ -146,6 +146,9 @@ pub struct Completion<'a> {
     /// Whether the lock's validity had ended before it was given back.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub l: bool,
+    /// When that validity ended, by the replica's clock and within `h`, if it told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub d: Option<u64>,
     /// The fencing token that the holder showed, and the highest that the fence knew then: a higher
     /// one refused it.
     #[serde(default, skip_serializing_if = "Option::is_none")]

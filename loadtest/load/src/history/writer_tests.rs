@@ -35,6 +35,7 @@ fn one_of_each() -> Vec<Event<'static>> {
         h: Some([3, 8]),
         w: 2,
         l: true,
+        d: Some(5),
         f: Some([7, 8]),
     };
     let tables = BTreeMap::from([("orders".to_owned(), "lab_orders".to_owned())]);

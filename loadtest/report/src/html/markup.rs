@@ -3,7 +3,7 @@
 use minijinja::HtmlEscape;
 use serde_json::{Value, json};
 
-use crate::text::{Text, translation};
+use crate::text::{Text, is_figure, translation};
 
 /// The text for the inside of an element.
 pub(super) fn markup(text: &Text) -> String {
@@ -67,9 +67,7 @@ fn value(text: &Text) -> Value {
 
 /// A part of English: words, which may have a translation, or a name or figure with its unit.
 fn part(text: &str) -> Value {
-    let is_word = |word: &str| word.len() > 1 && word.chars().all(|c| c.is_ascii_alphabetic());
-    let is_figure = !text.split(' ').any(|word| is_word(word) && word != "ms");
-    if is_figure { json!(text) } else { json!({ "en": text }) }
+    if is_figure(text) { json!(text) } else { json!({ "en": text }) }
 }
 
 fn escaped(text: &str) -> String {
