@@ -204,31 +204,18 @@ impl Bed {
         ReplicatedDatabase::start(&self.inner, flavor, replication, replicas)
     }
 
-    /// Starts `MariaDB` as the only node of a Galera cluster. It cannot be restarted: after a kill
-    /// it would not know whether it was the last one.
+    /// Starts `MariaDB` as the nodes of a Galera cluster. Each has its own accounts; all else is
+    /// written to all. With `causal_reads` a read waits for all that other nodes have committed
+    /// before (`wsrep_sync_wait`).
+    ///
+    /// Of several nodes one can [leave](Database::leave) or be killed, and
+    /// [join again](Database::join_again). A lone one cannot be restarted: after a kill it would
+    /// not know whether it was the last one.
     ///
     /// # Errors
-    /// As [`Bed::database`].
-    pub fn galera(&self) -> Result<Database> {
-        Database::start_galera(&self.inner)
-    }
-
-    /// Two of them that are one cluster. Each has its own accounts; all else is written to both.
-    /// Either can [leave](Database::leave) and [join again](Database::join_again).
-    ///
-    /// # Errors
-    /// As [`Bed::database`].
-    pub fn galera_pair(&self) -> Result<[Database; 2]> {
-        Database::start_galera_pair(&self.inner, false)
-    }
-
-    /// As [`Bed::galera_pair`]; each read waits for all that the other node has committed before
-    /// (`wsrep_sync_wait`).
-    ///
-    /// # Errors
-    /// As [`Bed::database`].
-    pub fn galera_pair_with_causal_reads(&self) -> Result<[Database; 2]> {
-        Database::start_galera_pair(&self.inner, true)
+    /// As [`Bed::database`]; also if they do not become a cluster.
+    pub fn galera<const NODES: usize>(&self, causal_reads: bool) -> Result<[Database; NODES]> {
+        Database::start_galera(&self.inner, causal_reads)
     }
 
     /// Starts that many `MariaDB` servers, and one whose tables can lie on them (Spider).

@@ -9,6 +9,7 @@ mod sharded;
 
 use std::collections::HashMap;
 use std::fmt;
+use std::mem::replace;
 use std::net::SocketAddr;
 use std::ops::Deref;
 use std::str::FromStr;
@@ -73,6 +74,12 @@ struct Extras {
 }
 
 impl Extras {
+    /// The password of a group of servers. One may become a copy of another, accounts included.
+    fn password(&self) -> Option<&str> {
+        let of_a_member = self.member.as_ref().map(|member| &member.password);
+        of_a_member.or(self.node.as_ref().map(|node| &node.password)).map(String::as_str)
+    }
+
     fn env(&self, bed: &BedState, clock: Option<&Shim>) -> Vec<(String, String)> {
         let of_a_node = self.node.as_ref().map(|_| Node::env(bed));
         Shim::env(clock).into_iter().chain(of_a_node).collect()
@@ -101,8 +108,7 @@ impl Database {
         let login = Login {
             socket: files.socket.clone(),
             user: USER.into(),
-            // A member may become a copy of another one, accounts included.
-            password: extras.member.as_ref().map_or_else(password, |one| one.password.clone()),
+            password: extras.password().map_or_else(password, str::to_owned),
         };
         let alone = extras.node.as_ref().map_or("", |_| ALONE);
         let accounts = init_sql(server.flavor, &login);
@@ -138,13 +144,19 @@ impl Database {
             config += &extras.settings;
             write_private(&files.config, &config)?;
             let version = Arc::<OnceLock<String>>::default();
+            let mut program = server.program.clone();
+            let mut args = vec![
+                option("--defaults-file=", &files.config),
+                option("--init-file=", &files.init),
+            ];
+            if extras.node.is_some() {
+                let (starter, state) = Node::starter(bed, &files);
+                args.splice(..0, [state, replace(&mut program, starter).into()]);
+            }
             let process_spec = ProcessSpec {
                 name: name.clone(),
-                program: server.program.clone(),
-                args: vec![
-                    option("--defaults-file=", &files.config),
-                    option("--init-file=", &files.init),
-                ],
+                program,
+                args,
                 env: extras.env(bed, clock.as_ref()),
                 probe: Probe::Database { login: client.clone(), version: Arc::clone(&version) },
             };

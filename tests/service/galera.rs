@@ -25,7 +25,7 @@ const SLEEP: &str = "DO SLEEP(60)";
 /// Two nodes, shared by the tests here.
 fn nodes() -> &'static [Database; 2] {
     static NODES: OnceLock<[Database; 2]> = OnceLock::new();
-    NODES.get_or_init(|| servers().bed.galera_pair().expect("Galera is installed"))
+    NODES.get_or_init(|| servers().bed.galera(false).expect("Galera is installed"))
 }
 
 /// A database on both nodes, and a pool of each as the service makes it.
@@ -125,7 +125,8 @@ async fn statements_behind_an_aborted_one_are_not_written_outside_the_transactio
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_without_a_quorum_is_a_503_and_sells_again_once_it_may_serve_alone() {
     const PLENTY: u32 = 100_000;
-    let [node, lost] = block_in_place(|| servers().bed.galera_pair()).expect("Galera is installed");
+    let started = block_in_place(|| servers().bed.galera(false));
+    let [node, lost] = started.expect("Galera is installed");
     block_in_place(|| node.create_database("shop")).expect("a database");
     let url = node.url("shop");
     make_admins(&url);

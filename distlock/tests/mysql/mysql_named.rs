@@ -294,7 +294,7 @@ impl Link {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_of_galera_is_refused_as_often_as_it_is_asked() {
     let bed = Bed::start().expect("a private bed");
-    let node = bed.galera().expect("Galera is installed");
+    let [node] = bed.galera(false).expect("Galera is installed");
     node.create_database("locks").expect("it takes statements");
     let server = server_at(&node.url("locks"), 2).await;
     let size: (String, String) = sqlx::query_as("SHOW STATUS LIKE 'wsrep_cluster_size'")

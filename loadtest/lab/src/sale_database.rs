@@ -40,7 +40,7 @@ impl SaleDatabase {
     /// could miss it.
     pub(super) async fn galera(bed: &Arc<Bed>) -> Result<Self> {
         let bed = bed.clone();
-        let nodes = blocking(move || bed.galera_pair_with_causal_reads()).await?;
+        let nodes = blocking(move || bed.galera(true)).await?;
         Ok(Self::Galera(Arc::new(nodes.map(Arc::new))))
     }
 

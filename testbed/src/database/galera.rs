@@ -1,12 +1,13 @@
 //! Nodes of a Galera cluster.
 //!
 //! A node that joins others gets a copy of all files from one of them, by programs that need not be
-//! installed. A second node therefore lacks nothing. Both have system tables that were made in the
-//! same way, and each makes its own accounts. Their saved states say where they are in the history
-//! of the cluster, which is about to begin. A node that was stopped joins again by what the other
-//! one remembers (`galera_transfer.sh`).
+//! installed. A new node therefore lacks nothing. All have system tables that were made in the same
+//! way, and each makes its own accounts. Their saved states say where they are in the history of
+//! the cluster, in which only nodes have joined. A node that was stopped or killed joins again by
+//! what another one remembers (`galera_transfer.sh`, `galera_start.sh`).
 
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::fs;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
@@ -17,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use uuid::Uuid;
 
-use super::setup::Server;
+use super::setup::{Files, Server};
 use super::{Database, Extras, Flavor};
 use crate::bed_state::{BedState, write_private};
 use crate::error::{Error, Result};
@@ -28,6 +29,12 @@ pub(super) const ALONE: &str = "SET SESSION wsrep_on = OFF;\n";
 
 /// The program by which a node joins again, as the server names it.
 const TRANSFER: &str = "wsrep_sst_missed";
+/// The program that starts a node.
+const START: &str = "galera_start";
+/// What says in its folder where a node is in the history.
+const SAVED_STATE: &str = "grastate.dat";
+/// Begins the line of the option file that says where other nodes are.
+const CLUSTER: &str = "wsrep_cluster_address = gcomm://";
 /// How long a node may take to end.
 const STOPS_WITHIN: Duration = Duration::from_secs(30);
 /// How long a node that runs may take to have what it missed.
@@ -40,8 +47,10 @@ pub(super) struct Node {
     provider: PathBuf,
     /// The history of the cluster.
     history: Uuid,
-    /// Where the first node meets others; it is that one if nowhere.
-    first: Option<SocketAddr>,
+    /// Of the account of all nodes: clients reach any of them at one address.
+    pub(super) password: String,
+    /// Where the nodes before it meet others.
+    others: Vec<SocketAddr>,
     /// Whether a read waits for all that other nodes have committed before (`wsrep_sync_wait`).
     causal_reads: bool,
 }
@@ -50,11 +59,21 @@ impl Node {
     /// The first node of a cluster.
     fn first_of(bed: &BedState, causal_reads: bool) -> Result<Self> {
         let provider = bed.programs.need_library("libgalera_smm.so", "galera-4")?;
-        let transfer = bed.path(TRANSFER);
-        write_private(&transfer, include_str!("galera_transfer.sh"))?;
-        let executable = fs::set_permissions(&transfer, fs::Permissions::from_mode(0o700));
-        executable.map_err(Error::io("make a script executable"))?;
-        Ok(Self { provider, history: Uuid::new_v4(), first: None, causal_reads })
+        for (name, text) in [
+            (TRANSFER, include_str!("galera_transfer.sh")),
+            (START, include_str!("galera_start.sh")),
+        ] {
+            write_private(&bed.path(name), text)?;
+            let executable = fs::set_permissions(bed.path(name), fs::Permissions::from_mode(0o700));
+            executable.map_err(Error::io("make a script executable"))?;
+        }
+        let (history, password) = (Uuid::new_v4(), Uuid::new_v4().simple().to_string());
+        Ok(Self { provider, history, password, others: Vec::new(), causal_reads })
+    }
+
+    /// The program that starts it, and what that is told before the server and its options.
+    pub(super) fn starter(bed: &BedState, files: &Files) -> (PathBuf, OsString) {
+        (bed.path(START), files.data.join(SAVED_STATE).into())
     }
 
     /// The environment in which the server finds the program by which nodes join.
@@ -72,8 +91,8 @@ impl Node {
             "wsrep_on = ON\n\
              wsrep_provider = {}\n\
              wsrep_provider_options = \"gmcast.listen_addr=tcp://{address};\
-             ist.recv_addr={missed};gcache.size=4M;pc.recovery=no\"\n\
-             wsrep_cluster_address = gcomm://{}\n\
+             ist.recv_addr={missed};gcache.size=16M;pc.recovery=no\"\n\
+             {CLUSTER}{}\n\
              wsrep_node_address = {}\n\
              wsrep_sst_receive_address = {all}\n\
              wsrep_sst_method = missed\n\
@@ -81,15 +100,15 @@ impl Node {
              binlog_format = ROW\n\
              innodb_autoinc_lock_mode = 2\n",
             self.provider.display(),
-            self.first.map(|first| first.to_string()).unwrap_or_default(),
+            listed(&self.others),
             address.ip(),
             u8::from(self.causal_reads)
         ))
     }
 
-    /// Says where it is in the history: that the first node began it is the one thing in it.
+    /// Says where it is in the history: each node that came before is one thing in it.
     pub(super) fn save_state(&self, data: &Path) -> Result<()> {
-        let (history, seqno) = (self.history, u8::from(self.first.is_some()));
+        let (history, seqno) = (self.history, self.others.len());
         let state = format!(
             "# GALERA saved state\n\
              version: 2.1\n\
@@ -97,31 +116,37 @@ impl Node {
              seqno:   {seqno}\n\
              safe_to_bootstrap: 1\n"
         );
-        write_private(&data.join("grastate.dat"), &state)
+        write_private(&data.join(SAVED_STATE), &state)
     }
 }
 
 impl Database {
-    /// As the only node of a Galera cluster.
-    pub(crate) fn start_galera(bed: &Arc<BedState>) -> Result<Self> {
-        Self::start_node(bed, Node::first_of(bed, false)?)
-    }
-
-    /// As the two nodes of a Galera cluster.
-    pub(crate) fn start_galera_pair(bed: &Arc<BedState>, causal_reads: bool) -> Result<[Self; 2]> {
-        let node = Node::first_of(bed, causal_reads)?;
-        let one = Self::start_node(bed, node.clone())?;
-        let other = Self::start_node(bed, Node { first: one.group, ..node })?;
-        if let Some(other) = other.group {
-            // When it starts again it joins, instead of beginning a cluster.
-            let config = bed.path(&format!("{}.cnf", one.name()));
-            let text = fs::read_to_string(&config).map_err(Error::io("read an option file"))?;
-            write_private(&config, &text.replace("gcomm://\n", &format!("gcomm://{other}\n")))?;
+    /// As the nodes of a Galera cluster, which is complete.
+    pub(crate) fn start_galera<const NODES: usize>(
+        bed: &Arc<BedState>,
+        causal_reads: bool,
+    ) -> Result<[Self; NODES]> {
+        let mut node = Node::first_of(bed, causal_reads)?;
+        let mut nodes = Vec::new();
+        for _ in 0..NODES {
+            let extras = Extras { node: Some(node.clone()), ..Extras::default() };
+            let started = Self::start_as(bed, &Server::find(bed, Flavor::MariaDb)?, &extras)?;
+            started.await_in_step()?;
+            node.others.extend(started.group);
+            nodes.push(started);
         }
-        Ok([one, other])
+        // A node that starts again joins the others, instead of beginning a cluster.
+        let all = format!("{CLUSTER}{}\n", listed(&node.others));
+        for (index, started) in nodes.iter().enumerate() {
+            let config = bed.path(&format!("{}.cnf", started.name()));
+            let text = fs::read_to_string(&config).map_err(Error::io("read an option file"))?;
+            let before = format!("{CLUSTER}{}\n", listed(&node.others[..index]));
+            write_private(&config, &text.replace(&before, &all))?;
+        }
+        Ok(nodes.try_into().expect("as many as were started"))
     }
 
-    /// Stops a node of a pair as an operator does; the other one serves alone then.
+    /// Stops a node as an operator does; the others serve without it then.
     ///
     /// # Errors
     /// If it has not ended after 30 s.
@@ -130,13 +155,17 @@ impl Database {
         if status.success() { Ok(()) } else { Err(self.failed(format!("ended with {status}"))) }
     }
 
-    /// Starts a node that [left](Self::leave) again, and waits until it has what it missed. The
-    /// other node must remember all of that: 4 MB of it.
+    /// Starts a node that [left](Self::leave) or was killed again, and waits until it has what it
+    /// missed. Another node must remember all of that: 16 MB of it.
     ///
     /// # Errors
     /// If it does not have that within 30 s of its start.
     pub fn join_again(&self) -> Result<()> {
         self.restart()?;
+        self.await_in_step()
+    }
+
+    fn await_in_step(&self) -> Result<()> {
         let deadline = Instant::now() + JOINS_WITHIN;
         loop {
             let state = self.status_of_node("wsrep_local_state_comment")?;
@@ -144,10 +173,21 @@ impl Database {
                 return Ok(());
             }
             if Instant::now() >= deadline {
-                return Err(self.failed(format!("has not joined the other node: {state}")));
+                return Err(self.failed(format!("has not joined the other nodes: {state}")));
             }
             thread::sleep(POLL);
         }
+    }
+
+    /// How many nodes serve with it, itself included; none if it is cut off from the majority.
+    ///
+    /// # Errors
+    /// If the server does not answer, or is no node.
+    pub fn nodes_in_quorum(&self) -> Result<u64> {
+        if self.status_of_node("wsrep_cluster_status")? != "Primary" {
+            return Ok(0);
+        }
+        self.number_of_node("wsrep_cluster_size")
     }
 
     /// The number of the last transaction of the cluster that it has committed.
@@ -155,8 +195,12 @@ impl Database {
     /// # Errors
     /// If the server does not answer, or is no node.
     pub fn last_committed(&self) -> Result<u64> {
-        let number = self.status_of_node("wsrep_last_committed")?;
-        number.parse().map_err(|_| self.failed(format!("has committed {number:?}")))
+        self.number_of_node("wsrep_last_committed")
+    }
+
+    fn number_of_node(&self, name: &str) -> Result<u64> {
+        let number = self.status_of_node(name)?;
+        number.parse().map_err(|_| self.failed(format!("has {number:?} as its {name}")))
     }
 
     fn status_of_node(&self, name: &str) -> Result<String> {
@@ -184,21 +228,31 @@ impl Database {
         let count = |row: &HashMap<String, String>| row.get("Value")?.parse::<u64>().ok();
         Ok(counts.iter().filter_map(count).sum())
     }
+}
 
-    fn start_node(bed: &Arc<BedState>, node: Node) -> Result<Self> {
-        let extras = Extras { node: Some(node), ..Extras::default() };
-        Self::start_as(bed, &Server::find(bed, Flavor::MariaDb)?, &extras)
-    }
+/// As a node is told where others are.
+fn listed(nodes: &[SocketAddr]) -> String {
+    nodes.iter().map(SocketAddr::to_string).collect::<Vec<_>>().join(",")
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::Bed;
+    use std::time::{Duration, Instant};
+
+    use crate::{Bed, Database};
+
+    fn await_quorum(node: &Database, nodes: u64) {
+        let deadline = Instant::now() + Duration::from_secs(40);
+        while node.nodes_in_quorum().unwrap() != nodes {
+            assert!(Instant::now() < deadline, "not {nodes}: {:?}", node.nodes_in_quorum());
+            std::thread::sleep(super::POLL);
+        }
+    }
 
     #[test]
     fn either_node_of_a_pair_leaves_and_joins_again_with_what_it_missed() {
         let bed = Bed::start().unwrap();
-        let nodes = bed.galera_pair_with_causal_reads().unwrap();
+        let nodes = bed.galera::<2>(true).unwrap();
         nodes[0].create_database("shop").unwrap();
         nodes[0].execute_in("shop", "CREATE TABLE units (id INT PRIMARY KEY)").unwrap();
         for leaves in [1, 0] {
@@ -215,5 +269,30 @@ mod tests {
         }
         let all = nodes[1].query("SELECT id FROM shop.units").unwrap();
         assert_eq!(all.len(), 4, "{all:?}");
+    }
+
+    #[test]
+    fn a_majority_of_three_nodes_serves_on_and_takes_a_killed_one_back_and_a_minority_does_not() {
+        let bed = Bed::start().unwrap();
+        let nodes = bed.galera::<3>(true).unwrap();
+        for node in &nodes {
+            assert_eq!(node.nodes_in_quorum().unwrap(), 3);
+        }
+        nodes[2].create_database("shop").unwrap();
+        nodes[2].execute_in("shop", "CREATE TABLE units (id INT PRIMARY KEY)").unwrap();
+        // The one that began the cluster must not begin another one.
+        nodes[0].kill().unwrap();
+        await_quorum(&nodes[2], 2);
+        nodes[2].execute_in("shop", "INSERT INTO units VALUES (1)").unwrap();
+        nodes[0].join_again().unwrap();
+        assert_eq!(nodes[0].query("SELECT id FROM shop.units").unwrap().len(), 1);
+        assert_eq!(nodes[0].nodes_in_quorum().unwrap(), 3);
+        nodes[0].kill().unwrap();
+        nodes[2].kill().unwrap();
+        await_quorum(&nodes[1], 0);
+        for statement in ["SELECT id FROM units", "INSERT INTO units VALUES (2)"] {
+            let refused = nodes[1].execute_in("shop", statement).unwrap_err().to_string();
+            assert!(refused.contains("WSREP has not yet prepared node"), "{refused}");
+        }
     }
 }

@@ -1,0 +1,12 @@
+#!/bin/sh
+# Purpose: starts a node of Galera where its data end, as the service of a distribution does. A node
+# that was killed has not written down where that is, so it is asked for it before it starts.
+# Usage: galera_start.sh GRASTATE SERVER OPTION...
+set -eu
+state=$1
+shift
+if grep -q '^seqno: *-1$' "$state"; then
+    recovered=$("$@" --wsrep-recover 2>&1 | sed -n 's/.*WSREP: Recovered position: *//p')
+    set -- "$@" --wsrep-start-position="$recovered"
+fi
+exec "$@"
