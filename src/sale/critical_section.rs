@@ -235,8 +235,7 @@ impl CriticalSection {
         if self.hooks.has_bug(InjectedBug::RetryWithFreshId) {
             return Err(StoreError::Conflict.into());
         }
-        match resolve(&self.pool, self.orders.tables.lock_order, &connection, &[new_order.id]).await
-        {
+        match resolve(&self.pool, self.orders.tables.orders, &connection, &[new_order.id]).await {
             Resolution::Committed => Ok(()),
             Resolution::Absent => Err(Refusal::Unavailable("database").into()),
             Resolution::Unknown => Err(AttemptError::Unknown(new_order.id)),

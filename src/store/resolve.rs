@@ -5,6 +5,11 @@
 //! that is just ending, and so cannot see "not yet there". (If the server was restarted meanwhile,
 //! the number may belong to another connection of ours; its transaction then fails cleanly. On
 //! another server, after a failover, nothing is killed.)
+//!
+//! On another node of Galera such a read shows nothing. A transaction of a lost node may come
+//! seconds later, when the others have agreed on what it sent, and that of a frozen node after its
+//! thaw. So the order's row is written and taken back there, in a transaction. All nodes certify
+//! both in one order: the old one is there before, or every node refuses it.
 
 use std::time::Duration;
 
@@ -14,7 +19,7 @@ use tokio::time::{Instant, sleep};
 
 use super::primary::TAKES_WRITES;
 use super::session::SERVER_IDENTITY;
-use super::{ConnectionIdentity, SaleTables, Session, StoreError};
+use super::{CommitError, ConnectionIdentity, SaleTables, Session, StoreError, Transaction};
 use crate::domain::{OrderId, OrderStatus};
 
 /// How long to continue asking. The caller waits for as long, and the lock is not released; a lease
@@ -38,17 +43,16 @@ pub enum Resolution {
     Unknown,
 }
 
-/// Finds out whether the transaction on that connection wrote those orders. `lock_order` reads one
-/// of them by its id, with a lock.
+/// Finds out whether the transaction on that connection wrote those orders to that table.
 pub async fn resolve(
     pool: &MySqlPool,
-    lock_order: &'static str,
+    table: &'static str,
     connection: &ConnectionIdentity,
     orders: &[OrderId],
 ) -> Resolution {
     let mut patience = Patience::of(orders);
     while patience.lasts().await {
-        match look(pool, lock_order, connection, orders).await {
+        match look(pool, table, connection, orders).await {
             Ok(true) => return Resolution::Committed,
             Ok(false) => return Resolution::Absent,
             Err(error) => tracing::debug!(%error, ?orders, "the outcome is still unknown"),
@@ -106,7 +110,12 @@ async fn look_at_status(
     connection: &ConnectionIdentity,
     order: OrderId,
 ) -> Result<OrderStatus, StoreError> {
-    let mut session = kill(pool, connection).await?;
+    let (mut session, is_elsewhere) = kill(pool, connection).await?;
+    if is_elsewhere {
+        drop(session);
+        rewrite_on_galera(pool, tables.orders, order).await?;
+        session = Session::open(pool).await?;
+    }
     let row = session.fetch_one(sqlx::query(tables.lock_status).bind(order.0)).await?;
     status_of(&row)
 }
@@ -117,13 +126,14 @@ pub(super) fn status_of(row: &MySqlRow) -> Result<OrderStatus, StoreError> {
     status.ok_or_else(|| StoreError::Unexpected("unknown status of an order".into()))
 }
 
-/// Ends that connection, and gives another one to look with. A COMMIT that waits for its replica is
+/// Ends that connection, and gives another one to look with; also whether that leads to another
+/// server. A COMMIT that waits for its replica is
 /// left alone: killed, it would be there without the replica, and be lost with its server. So is
 /// the connection that has the number at another server.
 pub(super) async fn kill(
     pool: &MySqlPool,
     connection: &ConnectionIdentity,
-) -> Result<Session, StoreError> {
+) -> Result<(Session, bool), StoreError> {
     let mut session = Session::open(pool).await?;
     // A primary that was demoted since lacks what its successor has.
     let writable = session.fetch_one(sqlx::query(TAKES_WRITES)).await?;
@@ -133,7 +143,7 @@ pub(super) async fn kill(
     }
     let server = session.fetch_one(sqlx::query(SERVER_IDENTITY)).await?;
     if server.try_get::<String, _>(0)? != connection.server {
-        return Ok(session);
+        return Ok((session, true));
     }
     let waits = sqlx::query(WAITS_FOR_REPLICA).bind(connection.id);
     if session.fetch_optional(waits).await?.is_some() {
@@ -146,23 +156,85 @@ pub(super) async fn kill(
         Err(StoreError::Unexpected(text)) if NOT_THERE.iter().any(|it| text.starts_with(it)) => {}
         Err(error) => return Err(error),
     }
-    Ok(session)
+    Ok((session, false))
 }
 
 async fn look(
     pool: &MySqlPool,
-    lock_order: &'static str,
+    table: &'static str,
     connection: &ConnectionIdentity,
     orders: &[OrderId],
 ) -> Result<bool, StoreError> {
-    let mut session = kill(pool, connection).await?;
     let Some((first, others)) = orders.split_first() else { return Ok(false) };
-    let row = session.fetch_optional(sqlx::query(lock_order).bind(first.0)).await?;
-    for order in others {
-        let other = sqlx::query(lock_order).bind(order.0);
-        if session.fetch_optional(other).await?.is_some() != row.is_some() {
+    let (mut session, is_elsewhere) = kill(pool, connection).await?;
+    if is_elsewhere {
+        drop(session);
+        if let Some(is_there) = insert_on_galera(pool, table, *first).await? {
+            return Ok(is_there);
+        }
+        session = Session::open(pool).await?;
+    }
+    let lock_order = format!("SELECT id FROM {table} WHERE id = ? FOR UPDATE");
+    let mut lock = async |order: &OrderId| {
+        let query = sqlx::query(AssertSqlSafe(lock_order.clone())).bind(order.0);
+        session.fetch_optional(query).await.map(|row| row.is_some())
+    };
+    let is_there = lock(first).await?;
+    for other in others {
+        if lock(other).await? != is_there {
             return Err(StoreError::Unexpected("a transaction is there in part".into()));
         }
     }
-    Ok(row.is_some())
+    Ok(is_there)
+}
+
+/// Inserts an order and deletes it again. Afterwards no transaction of another node can insert it.
+/// Returns whether it is there instead; nothing if the server is no node of Galera.
+async fn insert_on_galera(
+    pool: &MySqlPool,
+    table: &'static str,
+    order: OrderId,
+) -> Result<Option<bool>, StoreError> {
+    let mut tx = Transaction::open(pool).await?;
+    if !tx.is_on_galera() {
+        tx.rollback().await;
+        return Ok(None);
+    }
+    // No user has the number of an order, so no buyer has this row. IGNORE leaves out the rest.
+    let insert = format!("INSERT IGNORE INTO {table} (id, user_id) VALUES (?, ?)");
+    let insert = sqlx::query(AssertSqlSafe(insert)).bind(order.0).bind(order.0);
+    if tx.execute(insert).await?.rows_affected() == 0 {
+        tx.rollback().await;
+        return Ok(Some(true));
+    }
+    let delete = format!("DELETE FROM {table} WHERE id = ? AND user_id = ?");
+    tx.execute(sqlx::query(AssertSqlSafe(delete)).bind(order.0).bind(order.0)).await?;
+    commit(tx).await.map(|()| Some(false))
+}
+
+/// Changes an order and changes it back, on a node of Galera. Afterwards no transaction of another
+/// node that began before can change it.
+async fn rewrite_on_galera(
+    pool: &MySqlPool,
+    table: &'static str,
+    order: OrderId,
+) -> Result<(), StoreError> {
+    let mut tx = Transaction::open(pool).await?;
+    if !tx.is_on_galera() {
+        tx.rollback().await;
+        return Ok(());
+    }
+    for change in ["+ 1", "- 1"] {
+        let update = format!("UPDATE {table} SET price_cents = price_cents {change} WHERE id = ?");
+        tx.execute(sqlx::query(AssertSqlSafe(update)).bind(order.0)).await?;
+    }
+    commit(tx).await
+}
+
+/// Commits a transaction that may be repeated: whether a lost COMMIT arrived does not matter.
+async fn commit(tx: Transaction) -> Result<(), StoreError> {
+    tx.commit().await.map_err(|error| match error {
+        CommitError::Refused(error) => error,
+        CommitError::Unknown(_) => StoreError::TimedOut { server: "database" },
+    })
 }

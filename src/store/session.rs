@@ -252,6 +252,11 @@ impl Transaction {
         self.session.leaks_open_transaction = true;
     }
 
+    /// Whether the server is a node of Galera.
+    pub(super) fn is_on_galera(&self) -> bool {
+        self.is_on_galera
+    }
+
     /// Runs one statement.
     pub async fn execute(&mut self, query: Statement<'_>) -> Result<MySqlQueryResult, StoreError> {
         let outcome = self.session.execute(query).await;

@@ -12,8 +12,6 @@ pub struct SaleTables {
     pub(super) insert_orders: &'static str,
     pub(super) find_order: &'static str,
     pub(super) find_any_order: &'static str,
-    /// Reads an order by its id, with a lock.
-    pub lock_order: &'static str,
     pub(super) lock_status: &'static str,
     pub(super) settle_order: &'static str,
     pub(super) late_vouchers: &'static str,
@@ -100,7 +98,6 @@ macro_rules! sale_tables {
                 $orders,
                 " o JOIN vouchers v ON v.id = o.voucher_id WHERE o.id = ?"
             ),
-            lock_order: concat!("SELECT id FROM ", $orders, " WHERE id = ? FOR UPDATE"),
             lock_status: concat!(
                 "SELECT status, cancelled_by FROM ",
                 $orders,

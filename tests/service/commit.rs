@@ -263,7 +263,7 @@ async fn a_transaction_that_is_still_ending_is_waited_for_however_long_that_take
         insert.execute(&mut ending).await.expect("a row");
         let (pool, gone) = (pool.clone(), ConnectionIdentity { id: GONE, server: server.clone() });
         let looking = tokio::spawn(async move {
-            resolve(&pool, SaleTables::GUARDED.lock_order, &gone, &[OrderId(order)]).await
+            resolve(&pool, SaleTables::GUARDED.orders, &gone, &[OrderId(order)]).await
         });
         // Longer than one wait for the row: also a look that times out has found out nothing.
         tokio::time::sleep(ROW_WAIT + Duration::from_millis(500)).await;
@@ -283,7 +283,7 @@ async fn after_a_failover_the_connection_with_the_lost_ones_number_is_not_killed
     let id = sqlx::query_scalar("SELECT CAST(CONNECTION_ID() AS UNSIGNED)");
     let id: u64 = id.fetch_one(&mut other).await.expect("its number");
     let lost = ConnectionIdentity { id, server: "the-old-primary/3306/1".to_owned() };
-    let found = resolve(&pool, SaleTables::GUARDED.lock_order, &lost, &[OrderId(1)]).await;
+    let found = resolve(&pool, SaleTables::GUARDED.orders, &lost, &[OrderId(1)]).await;
     assert_eq!(found, Resolution::Absent);
     other.execute("SELECT 1").await.expect("it lives");
 }

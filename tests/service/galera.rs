@@ -5,7 +5,11 @@
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
 
-use seckill::store::{CommitError, DatabaseOptions, Session, StoreError, Transaction, database};
+use seckill::domain::{OrderId, OrderStatus};
+use seckill::store::{
+    CommitError, ConnectionIdentity, DatabaseOptions, Resolution, SaleTables, Session, StoreError,
+    Transaction, database, resolve, resolve_status,
+};
 use sqlx::{AssertSqlSafe, Executor, MySqlPool, Row};
 use testbed::{Action, Command, Database, Proxy, Times};
 use tokio::task::block_in_place;
@@ -197,4 +201,83 @@ async fn a_purchase_that_another_node_aborts_before_its_commit_is_tried_again() 
         books.add_up_to(STOCK.into());
         assert_eq!(books.of(USER), [order], "{name}");
     }
+}
+
+/// A transaction of one node that has what others wrote, and has written, and by what it is
+/// resolved.
+async fn begun(pair: &Pair, statement: &'static str) -> (Transaction, ConnectionIdentity) {
+    let mut tx = Transaction::open(&pair.pools[0]).await.expect("a transaction");
+    tx.execute(sqlx::query("SET SESSION wsrep_sync_wait = 7")).await.expect("a setting");
+    tx.execute(sqlx::query(statement)).await.expect("a write");
+    let identity = "SELECT CAST(CONNECTION_ID() AS UNSIGNED), \
+                    CONCAT_WS('/', @@hostname, @@port, @@server_id)";
+    let row = tx.fetch_optional(sqlx::query(identity)).await.expect("an answer").expect("a row");
+    let identity = ConnectionIdentity { id: row.get(0), server: row.get(1) };
+    (tx, identity)
+}
+
+/// By what a transaction of one node is resolved that is committed. Tables that other tests make
+/// may abort some.
+async fn commit(pair: &Pair, statement: &'static str) -> ConnectionIdentity {
+    for _ in 0..TRIES {
+        let (tx, identity) = begun(pair, statement).await;
+        if tx.commit().await.is_ok() {
+            return identity;
+        }
+    }
+    panic!("it is aborted {TRIES} times");
+}
+
+async fn with_orders(name: &str) -> Pair {
+    let pair = Pair::with_database(name).await;
+    for table in [
+        include_str!("../../migrations/0005_orders.sql"),
+        include_str!("../../migrations/0007_orders_status.sql"),
+        include_str!("../../migrations/0008_orders_begin_unpaid.sql"),
+    ] {
+        pair.pools[0].execute(sqlx::raw_sql(table)).await.expect("a table");
+    }
+    pair
+}
+
+const ORDER: &str = "INSERT INTO orders (id, user_id, voucher_id, price_cents, created_at) \
+                     VALUES (1, 7, 1, 100, UTC_TIMESTAMP(3))";
+
+/// A node that was lost or frozen may commit seconds after another one was asked.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_that_another_node_says_is_absent_can_no_longer_be_committed() {
+    let pair = with_orders("late_order").await;
+    let (tx, identity) = begun(&pair, ORDER).await;
+    let table = SaleTables::GUARDED.orders;
+    let found = resolve(&pair.pools[1], table, &identity, &[OrderId(1)]).await;
+    assert_eq!(found, Resolution::Absent);
+    let committed = tx.commit().await;
+    assert!(
+        matches!(committed, Err(CommitError::Refused(StoreError::Conflict))),
+        "it is committed"
+    );
+    for node in 0..2 {
+        assert_eq!(pair.number(node, "SELECT COUNT(*) FROM orders").await, Some(0));
+    }
+    let identity = commit(&pair, ORDER).await;
+    let found = resolve(&pair.pools[1], table, &identity, &[OrderId(1)]).await;
+    assert_eq!(found, Resolution::Committed);
+    assert_eq!(pair.number(1, "SELECT CAST(user_id AS SIGNED) FROM orders").await, Some(7));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_that_another_node_says_is_unpaid_can_no_longer_be_paid_by_an_earlier_one() {
+    let pair = with_orders("late_payment").await;
+    pair.pools[0].execute(ORDER).await.expect("an order");
+    let pay = "UPDATE orders SET status = 'paid' WHERE id = 1";
+    let (tables, order) = (&SaleTables::GUARDED, OrderId(1));
+    let (tx, identity) = begun(&pair, pay).await;
+    let found = resolve_status(&pair.pools[1], tables, &identity, order).await;
+    assert_eq!(found, Some(OrderStatus::Unpaid));
+    assert!(tx.commit().await.is_err(), "it is paid");
+    let identity = commit(&pair, pay).await;
+    let found = resolve_status(&pair.pools[1], tables, &identity, order).await;
+    assert_eq!(found, Some(OrderStatus::Paid));
+    let price = pair.number(1, "SELECT CAST(price_cents AS SIGNED) FROM orders").await;
+    assert_eq!(price, Some(100));
 }

@@ -81,7 +81,7 @@ impl BatchExecutor {
         };
         reach(failpoint::COMMIT_IN_DOUBT);
         let ids: Vec<_> = new_orders.iter().map(|new_order| new_order.id).collect();
-        match resolve(&self.pool, self.orders.tables.lock_order, &connection, &ids).await {
+        match resolve(&self.pool, self.orders.tables.orders, &connection, &ids).await {
             Resolution::Committed => Ok(new_orders),
             Resolution::Absent => Err(BatchError::DatabaseDown),
             Resolution::Unknown => Err(BatchError::Unknown(new_orders)),

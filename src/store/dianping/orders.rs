@@ -10,7 +10,7 @@ use crate::store::{
 };
 
 const STOCK: &str = "tb_seckill_voucher";
-const LOCK_ORDER: &str = "SELECT id FROM tb_voucher_order WHERE id = ? FOR UPDATE";
+const ORDERS: &str = "tb_voucher_order";
 
 /// What a purchase has to know of a voucher. Its times have no zone.
 #[derive(Debug, Clone, Copy)]
@@ -100,6 +100,6 @@ impl DianpingOrders {
 
     /// Finds out whether the transaction on that connection wrote the order.
     pub async fn resolve(&self, connection: &ConnectionIdentity, order: OrderId) -> Resolution {
-        resolve(&self.pool, LOCK_ORDER, connection, &[order]).await
+        resolve(&self.pool, ORDERS, connection, &[order]).await
     }
 }
