@@ -20,6 +20,7 @@ mod fence;
 mod fence_frozen;
 mod fleet;
 mod galera;
+mod galera_writer;
 mod grouped;
 mod hang_up;
 mod judged_load;
