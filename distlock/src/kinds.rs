@@ -235,7 +235,7 @@ kinds! {
             "two transactions that insert a missing row deadlock",
             "a plain read before the lock fixes an old snapshot",
             "each waiter holds a connection",
-            "Galera grants it on each node, and refuses only writes of the same row",
+            "Galera grants it on each node, and refuses all commits but the first",
         ],
         locker: |servers| self::mysql::row::RowLock::new(servers.mysql()?),
     }

@@ -261,14 +261,10 @@ const LEDGER: &[Entry] = &[
     },
     Entry {
         kinds: &[MysqlRow],
-        flaw: "Galera grants it on each node, and refuses only writes of the same row",
-        shown: &["galera::\
-          two_transactions_that_hold_the_same_lock_and_write_different_rows_both_commit"],
-        repaired_by: "mysql-table; transactions that write a row in common",
-        gone: &[
-            "galera::a_lock_in_a_table_is_one_for_both_nodes",
-            "galera::of_two_transactions_that_write_the_same_row_one_commits",
-        ],
+        flaw: "Galera grants it on each node, and refuses all commits but the first",
+        shown: &["galera::of_two_transactions_that_hold_the_same_lock_on_two_nodes_one_commits"],
+        repaired_by: "mysql-table",
+        gone: &["galera::a_lock_in_a_table_is_one_for_both_nodes"],
     },
     Entry {
         kinds: &[MysqlNamed],

@@ -22,8 +22,8 @@
 //! - a holder that is cut off is freed after the session's `wait_timeout`, and one without a
 //!   statement for that long loses its transaction;
 //! - it does not protect writes on another connection;
-//! - on Galera the row is locked on its own node only. Two at two nodes hold it, and the second
-//!   COMMIT is refused (1213) only if both write a common row.
+//! - on Galera the row is locked on its own node only, so two at two nodes hold it. The holder also
+//!   writes the row there, so all nodes refuse the second COMMIT (1213).
 //!
 //! Source: the MySQL manual, "Locking Reads". Tests: `tests/mysql_row.rs`.
 
@@ -172,13 +172,28 @@ impl RowAcquisition {
         match pinned.raw(&sql).await {
             Ok(rows) => {
                 (self.patience_s, self.is_on_galera) = learn(pinned, &rows)?;
-                Ok(if rows.len() > 1 { RowState::Locked } else { RowState::Missing })
+                if rows.len() < 2 {
+                    return Ok(RowState::Missing);
+                }
+                self.write_on_galera().await?;
+                Ok(RowState::Locked)
             }
             Err(failure) if LOCK_WAIT_ERRORS.iter().any(|busy| failure.has_number(*busy)) => {
                 Ok(RowState::Busy)
             }
             Err(failure) => Err(failure),
         }
+    }
+
+    /// Writes the locked row on a node of Galera. Of two transactions that have written it, all
+    /// nodes refuse the one that commits last, or roll it back before.
+    async fn write_on_galera(&mut self) -> Result<(), StatementError> {
+        let Some(pinned) = self.pinned.as_mut().filter(|_| self.is_on_galera) else {
+            return Ok(());
+        };
+        let name = &self.name;
+        let sql = format!("UPDATE lock_rows SET made_at = UTC_TIMESTAMP(6) WHERE name = {name}");
+        pinned.raw(&sql).await.map(drop)
     }
 
     /// Makes the row in the transaction that has found it missing, and so locks it.
@@ -261,6 +276,9 @@ impl RowAcquisition {
             // Behind the SELECT, it would hide that another node has aborted the transaction.
             let rows = pinned.wait(&sql).await?;
             pinned.raw(&restore).await?;
+            if !rows.is_empty() {
+                self.write_on_galera().await?;
+            }
             return Ok(!rows.is_empty());
         }
         Ok(!pinned.wait(&format!("{sql}; {restore}")).await?.is_empty())
