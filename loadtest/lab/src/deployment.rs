@@ -20,7 +20,7 @@ use crate::lock::{ExtraServers, Lock};
 use crate::lock_server::{LockEnsemble, LockServer};
 use crate::replica_starter::{ReplicaProxies, ReplicaStarter};
 use crate::requirements::{FaultRequirements, Link};
-use crate::sale_database::SaleDatabase;
+use crate::sale_database::{GALERA_NODES, SaleDatabase};
 use crate::topology::Topology;
 
 /// Lines of each log that an error shows.
@@ -195,7 +195,7 @@ impl Deployment {
     }
 
     /// The nodes of Galera that its database is on.
-    pub fn galera(&self) -> Option<&Arc<[Arc<Database>; 2]>> {
+    pub fn galera(&self) -> Option<&Arc<[Arc<Database>; GALERA_NODES]>> {
         match &self.database {
             SaleDatabase::Galera(nodes) => Some(nodes),
             _ => None,

@@ -15,12 +15,14 @@ pub(super) enum SaleDatabase {
     Shared(Arc<Database>),
     /// On a primary with a replica that no other deployment has.
     Replicated(Arc<ReplicatedDatabase>),
-    /// On two Galera nodes that no other deployment has. Both take writes.
-    Galera(Arc<[Arc<Database>; 2]>),
+    /// On Galera nodes that no other deployment has. All take writes.
+    Galera(Arc<[Arc<Database>; GALERA_NODES]>),
     /// On two shards that no other deployment has, and their front, which the service speaks with.
     Sharded(Arc<ShardedDatabase>),
 }
 
+/// One can leave or be lost: the others are a majority.
+pub(super) const GALERA_NODES: usize = 3;
 /// Shards of a sale: the vouchers with even ids lie on one, those with odd ids on the other.
 const SHARDS: usize = 2;
 
@@ -36,8 +38,8 @@ impl SaleDatabase {
         Ok(Self::Replicated(Arc::new(started)))
     }
 
-    /// Starts two Galera nodes. A read waits for what the other node has committed: else an audit
-    /// could miss it.
+    /// Starts Galera nodes. A read waits for what other nodes have committed: else an audit could
+    /// miss it.
     pub(super) async fn galera(bed: &Arc<Bed>) -> Result<Self> {
         let bed = bed.clone();
         let nodes = blocking(move || bed.galera(true)).await?;

@@ -21,7 +21,7 @@ pub enum Topology {
     SemiSync,
     /// A primary of the database with an asynchronous replica.
     Async,
-    /// Two Galera nodes; each replica of the service writes to the next one.
+    /// Three Galera nodes; each replica of the service writes to the next one.
     Galera,
     /// Two shards and the front by which the service reaches them, by `MariaDB`'s engine Spider.
     Sharded,

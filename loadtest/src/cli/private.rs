@@ -41,7 +41,7 @@ enum Db {
     SemiSync,
     /// A primary with an asynchronous replica
     Async,
-    /// Two Galera nodes
+    /// Three Galera nodes
     Galera,
     /// Two shards and their front, by the engine Spider
     Sharded,

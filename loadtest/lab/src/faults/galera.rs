@@ -8,6 +8,7 @@ use testbed::Database;
 
 use super::{FaultContext, no_witness, witness};
 use crate::cluster::blocking;
+use crate::sale_database::GALERA_NODES;
 
 /// Changes the stock of all vouchers and changes it back, in one transaction. The stock stays what
 /// it is, and a transaction of another node that has the row is rolled back.
@@ -20,8 +21,8 @@ const REWRITE_STOCK: &str = "BEGIN NOT ATOMIC \
 /// Between two of them, so that purchases get their turn.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// Other sessions write the row of the stock on both nodes. Witness: transactions that a node has
-/// rolled back for one of the other node.
+/// Other sessions write the row of the stock on two nodes. Witness: transactions that a node has
+/// rolled back for one of another node.
 pub(super) async fn conflict(context: &FaultContext<'_>) -> Result<String> {
     let Some(nodes) = context.deployment.galera().cloned() else {
         return Err(no_witness("its database has no nodes".to_owned()));
@@ -69,7 +70,7 @@ pub(super) async fn leave(context: &FaultContext<'_>) -> Result<String> {
     witness(missed > 0 && has, text)
 }
 
-async fn rolled_back(nodes: &Arc<[Arc<Database>; 2]>) -> Result<u64> {
+async fn rolled_back(nodes: &Arc<[Arc<Database>; GALERA_NODES]>) -> Result<u64> {
     let nodes = nodes.clone();
     blocking(move || nodes.iter().map(|node| node.rolled_back_for_others()).sum()).await
 }
