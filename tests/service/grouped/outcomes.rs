@@ -92,11 +92,11 @@ async fn orders_that_are_fewer_than_the_batch_in_flight_gather_until_it_ends() {
     let voucher = desk.voucher(100).await;
     let opens = Command::sql("START TRANSACTION").containing("INSERT INTO orders");
     let inserts = proxy.arm(opens, Action::HoldAnswer, Times::Next(1));
-    let begin = |users: &'static [u64]| {
+    let buyers = |users: &'static [u64]| {
         let desk = Arc::clone(&desk);
         tokio::spawn(async move { desk.buy_together(voucher, users).await })
     };
-    let first = begin(&[1, 2, 3, 4]);
+    let first = buyers(&[1, 2, 3, 4]);
     let begun = Instant::now();
     while inserts.fired() < 1 {
         assert!(begun.elapsed() < DEADLINE, "no batch was sent");
@@ -105,7 +105,7 @@ async fn orders_that_are_fewer_than_the_batch_in_flight_gather_until_it_ends() {
     // All arrive in this test's own thread, while the first batch waits for its answer.
     let mut purchases = vec![first];
     for users in [&[5][..], &[6, 7]] {
-        purchases.push(begin(users));
+        purchases.push(buyers(users));
         for _ in 0..TURNS_TO_ARRIVE {
             yield_now().await;
         }
