@@ -208,8 +208,8 @@ mod tests {
         assert!(began.elapsed() >= WRITE_TIMEOUT, "{:?}", began.elapsed());
     }
 
-    // With the usual buffers: the kernel also ends the stream of a client whose window never has room
-    // for all that is queued, although that reads (decision 0041).
+    // With the usual buffers: the kernel also ends the stream of a client that reads, if its window
+    // never has room for all that is queued (decision 0041).
     #[tokio::test]
     async fn a_client_that_reads_slowly_keeps_its_stream() {
         for _ in 0..10 {
