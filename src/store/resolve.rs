@@ -15,10 +15,10 @@ use std::time::Duration;
 
 use sqlx::mysql::MySqlRow;
 use sqlx::{AssertSqlSafe, MySqlPool, Row};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::primary::TAKES_WRITES;
-use super::session::SERVER_IDENTITY;
+use super::session::{SERVER_IDENTITY, Statement};
 use super::{CommitError, ConnectionIdentity, SaleTables, Session, StoreError, Transaction};
 use crate::domain::{OrderId, OrderStatus};
 
@@ -52,7 +52,7 @@ pub async fn resolve(
 ) -> Resolution {
     let mut patience = Patience::of(orders);
     while patience.lasts().await {
-        match look(pool, table, connection, orders).await {
+        match patience.bound(look(pool, table, connection, orders)).await {
             Ok(true) => return Resolution::Committed,
             Ok(false) => return Resolution::Absent,
             Err(error) => tracing::debug!(%error, ?orders, "the outcome is still unknown"),
@@ -72,7 +72,7 @@ pub async fn resolve_status(
     let orders = [order];
     let mut patience = Patience::of(&orders);
     while patience.lasts().await {
-        match look_at_status(pool, tables, connection, order).await {
+        match patience.bound(look_at_status(pool, tables, connection, order)).await {
             Ok(status) => return Some(status),
             Err(error) => tracing::debug!(%error, %order, "the outcome is still unknown"),
         }
@@ -102,6 +102,15 @@ impl<'a> Patience<'a> {
         }
         lasts
     }
+
+    /// Cuts a look off at the end of the time.
+    async fn bound<T>(
+        &self,
+        look: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let late = Err(StoreError::TimedOut { server: "database" });
+        timeout_at(self.deadline, look).await.unwrap_or(late)
+    }
 }
 
 async fn look_at_status(
@@ -113,7 +122,9 @@ async fn look_at_status(
     let (mut session, is_elsewhere) = kill(pool, connection).await?;
     if is_elsewhere {
         drop(session);
-        rewrite_on_galera(pool, tables.orders, order).await?;
+        if let Some(status) = rewrite_on_galera(pool, tables, order).await? {
+            return Ok(status);
+        }
         session = Session::open(pool).await?;
     }
     let row = session.fetch_one(sqlx::query(tables.lock_status).bind(order.0)).await?;
@@ -204,31 +215,54 @@ async fn insert_on_galera(
     let insert = format!("INSERT IGNORE INTO {table} (id, user_id) VALUES (?, ?)");
     let insert = sqlx::query(AssertSqlSafe(insert)).bind(order.0).bind(order.0);
     if tx.execute(insert).await?.rows_affected() == 0 {
+        // IGNORE leaves out a row that breaks a rule of the table, too.
+        let select = format!("SELECT id FROM {table} WHERE id = ? FOR UPDATE");
+        let row = tx.fetch_optional(sqlx::query(AssertSqlSafe(select)).bind(order.0)).await?;
         tx.rollback().await;
-        return Ok(Some(true));
+        return row.map(|_| Some(true)).ok_or_else(untried);
     }
     let delete = format!("DELETE FROM {table} WHERE id = ? AND user_id = ?");
-    tx.execute(sqlx::query(AssertSqlSafe(delete)).bind(order.0).bind(order.0)).await?;
+    let delete = sqlx::query(AssertSqlSafe(delete)).bind(order.0).bind(order.0);
+    change_one(&mut tx, delete).await?;
     commit(tx).await.map(|()| Some(false))
 }
 
 /// Changes an order and changes it back, on a node of Galera. Afterwards no transaction of another
-/// node that began before can change it.
+/// node that began before can change it. Returns its status, as it was in that transaction; nothing
+/// if the server is no node of Galera. An order that this node has not got yet is an error.
 async fn rewrite_on_galera(
     pool: &MySqlPool,
-    table: &'static str,
+    tables: &SaleTables,
     order: OrderId,
-) -> Result<(), StoreError> {
+) -> Result<Option<OrderStatus>, StoreError> {
     let mut tx = Transaction::open(pool).await?;
     if !tx.is_on_galera() {
         tx.rollback().await;
-        return Ok(());
+        return Ok(None);
     }
-    for change in ["+ 1", "- 1"] {
-        let update = format!("UPDATE {table} SET price_cents = price_cents {change} WHERE id = ?");
-        tx.execute(sqlx::query(AssertSqlSafe(update)).bind(order.0)).await?;
+    let row = tx.fetch_optional(sqlx::query(tables.lock_status).bind(order.0)).await?;
+    let status = status_of(&row.ok_or_else(untried)?)?;
+    let table = tables.orders;
+    let price = format!("SELECT CAST(price_cents AS UNSIGNED) FROM {table} WHERE id = ?");
+    let row = tx.fetch_optional(sqlx::query(AssertSqlSafe(price)).bind(order.0)).await?;
+    let price: u64 = row.ok_or_else(untried)?.try_get(0)?;
+    // The second is no difference to that price: alone, it changes nothing.
+    for price_cents in [price + 1, price] {
+        let update = format!("UPDATE {table} SET price_cents = ? WHERE id = ?");
+        let update = sqlx::query(AssertSqlSafe(update)).bind(price_cents).bind(order.0);
+        change_one(&mut tx, update).await?;
     }
-    commit(tx).await
+    commit(tx).await.map(|()| Some(status))
+}
+
+/// Fails unless the statement has found one row.
+async fn change_one(tx: &mut Transaction, statement: Statement<'_>) -> Result<(), StoreError> {
+    let rows = tx.execute(statement).await?.rows_affected();
+    if rows == 1 { Ok(()) } else { Err(untried()) }
+}
+
+fn untried() -> StoreError {
+    StoreError::Unexpected("the order's row cannot be written to see who is first".into())
 }
 
 /// Commits a transaction that may be repeated: whether a lost COMMIT arrived does not matter.

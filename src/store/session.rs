@@ -21,7 +21,7 @@ use tokio::time::{error::Elapsed, timeout};
 use super::StoreError;
 use super::resolve::kill;
 
-type Statement<'q> = Query<'q, MySql, MySqlArguments>;
+pub(super) type Statement<'q> = Query<'q, MySql, MySqlArguments>;
 
 /// The longest time for one statement. Longer than `innodb_lock_wait_timeout` of our sessions
 /// (3 s), so that the server's own answer comes first.
