@@ -165,10 +165,15 @@ impl Crowd {
         Self { stop, bought, tasks }
     }
 
+    /// How many have bought.
+    pub(crate) fn bought(&self) -> u64 {
+        self.bought.load(Ordering::Relaxed)
+    }
+
     /// Waits until that many more have bought.
     pub(crate) async fn until_bought(&self, more: u64) {
-        let wanted = self.bought.load(Ordering::Relaxed) + more;
-        eventually("the crowd buys", async || self.bought.load(Ordering::Relaxed) >= wanted).await;
+        let wanted = self.bought() + more;
+        eventually("the crowd buys", async || self.bought() >= wanted).await;
     }
 
     /// Stops all buyers; returns what they were told.

@@ -21,7 +21,10 @@ const BIND: &str = "${GALERA_BIND-127.0.0.1:3306}";
 const SHOP: &str = "shop";
 const STOCK: u32 = 1_000_000;
 const CROWD: u32 = 8;
-/// After a writer is lost, for a purchase to succeed, in half of the rounds. The other nodes miss
+const ROUNDS: usize = 4;
+/// Purchases of the crowd whose answer each loss may take; those in flight.
+const MAX_UNKNOWN: usize = ROUNDS * CROWD as usize;
+/// After a writer is lost, for a purchase to succeed, in most rounds. The other nodes miss
 /// it after 5 s, and take no writes before; the rest is for a busy machine.
 const SELLS_WITHIN: Duration = Duration::from_secs(20);
 /// After a writer is lost, for a purchase to succeed in each round, even on a machine that stood
@@ -82,15 +85,19 @@ impl Sale {
         let proxy = block_in_place(|| servers().bed.haproxy(&addresses)).expect("a proxy");
         let voucher = services[0].voucher(STOCK).await;
         let crowd = Crowd::start(proxy.url(), &voucher, CROWD);
-        crowd.until_bought(20).await;
         let next_user = 2;
         Self { nodes, database_proxy, database_url, services, proxy, voucher, crowd, next_user }
     }
 
     /// The index of the node that gets connections.
     async fn writer(&self) -> usize {
-        let port = writer(&self.database_url).await.expect("a node gets connections");
-        let is_it = |node: &Database| node.addr().port() == port;
+        let mut port = None;
+        eventually_within(60, "a node gets connections", async || {
+            port = writer(&self.database_url).await;
+            port.is_some()
+        })
+        .await;
+        let is_it = |node: &Database| Some(node.addr().port()) == port;
         self.nodes.iter().position(is_it).expect("it is one of the nodes")
     }
 
@@ -112,6 +119,12 @@ impl Sale {
         .await;
     }
 
+    /// Waits until more of the crowd have bought. A purchase may be looked up for 30 s before.
+    async fn until_the_crowd_buys(&self) {
+        let before = self.crowd.bought();
+        eventually_within(60, "the crowd buys", async || self.crowd.bought() >= before + 20).await;
+    }
+
     /// How long it takes until a purchase succeeds.
     async fn until_it_sells(&mut self) -> Duration {
         let lost = Stopwatch::start();
@@ -131,7 +144,7 @@ impl Sale {
         let mut tries = self.crowd.end().await;
         let unknown = tries.iter().filter(|one| one.fate() == Fate::Unknown);
         let unknown: Vec<_> = unknown.map(|one| (one.user, one.words())).collect();
-        assert!(unknown.len() <= tries.len() / 100, "{unknown:?} of {}", tries.len());
+        assert!(unknown.len() <= MAX_UNKNOWN, "{unknown:?} of {}", tries.len());
         for (user, _) in unknown {
             let asked = buy_until_told(self.proxy.url(), &self.voucher, user).await;
             let last = asked.last().expect("at least one");
@@ -140,7 +153,7 @@ impl Sale {
         }
         let position = |node: &Database| node.last_committed().expect("it answers");
         let positions = || self.nodes.each_ref().map(position);
-        eventually("all nodes are in step", async || {
+        eventually_within(60, "all nodes are in step", async || {
             let [one, two, three] = block_in_place(positions);
             one == two && two == three
         })
@@ -179,7 +192,7 @@ async fn sessions(node: &Database) -> i64 {
 async fn the_books_are_right_and_purchases_succeed_each_time_the_writing_node_is_lost() {
     let mut sale = Sale::start().await;
     let mut sold_after = Vec::new();
-    for round in 0..4 {
+    for round in 0..ROUNDS {
         let lost = sale.writer().await;
         let began = Instant::now();
         // One that is frozen commits after its thaw what it was about to commit.
@@ -195,14 +208,18 @@ async fn the_books_are_right_and_purchases_succeed_each_time_the_writing_node_is
         sold_after.push(began.elapsed());
         let next = sale.writer().await;
         assert_ne!(next, lost, "round {round}");
-        sale.crowd.until_bought(20).await;
+        sale.until_the_crowd_buys().await;
         if !freezes {
             blocking(|| sale.nodes[lost].join_again());
         }
         sale.until_back(round + 1).await;
-        sale.crowd.until_bought(20).await;
+        sale.until_the_crowd_buys().await;
         assert_eq!(sale.writer().await, next, "the old writer takes its role back");
-        assert_eq!(sessions(&sale.nodes[lost]).await, 0, "round {round}: two nodes write");
+        // The threads of a node that went on may wait for rows for some seconds.
+        eventually_within(60, "the old writer has no session", async || {
+            sessions(&sale.nodes[lost]).await == 0
+        })
+        .await;
     }
     let answers = sale.end().await.len();
     sold_after.sort();

@@ -1,5 +1,4 @@
-//! Two nodes of a Galera cluster, and a process at each. Witness: both nodes count two that are in
-//! step.
+//! Two nodes of a Galera cluster, and a process at each.
 
 use std::collections::BTreeSet;
 use std::sync::OnceLock;

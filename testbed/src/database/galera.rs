@@ -135,6 +135,12 @@ impl Database {
             node.others.extend(started.group);
             nodes.push(started);
         }
+        for started in &nodes {
+            let together = started.nodes_in_quorum()?;
+            if usize::try_from(together) != Ok(NODES) {
+                return Err(started.failed(format!("is one of {together} nodes, not of {NODES}")));
+            }
+        }
         // A node that starts again joins the others, instead of beginning a cluster.
         let all = format!("{CLUSTER}{}\n", listed(&node.others));
         for (index, started) in nodes.iter().enumerate() {

@@ -7,6 +7,7 @@ state=$1
 shift
 if grep -q '^seqno: *-1$' "$state"; then
     recovered=$("$@" --wsrep-recover 2>&1 | sed -n 's/.*WSREP: Recovered position: *//p')
+    [ -n "$recovered" ] || { echo "no position was recovered" >&2; exit 1; }
     set -- "$@" --wsrep-start-position="$recovered"
 fi
 exec "$@"

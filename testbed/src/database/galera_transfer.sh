@@ -1,8 +1,8 @@
 #!/bin/sh
-# Purpose: brings a node of Galera what it missed, which the other node still remembers (IST).
-# The server calls it on both nodes: the one that joins says where it waits, and the one that gives
+# Purpose: brings a node of Galera what it missed, which another node still remembers (IST).
+# The server calls it on both: the one that joins says where it waits, and the one that gives
 # says up to where the joining one is right. Both share the folder of this script. A node that
-# lacks more than the other remembers gets nothing: that would be a copy of all files.
+# lacks more than that one remembers gets nothing: that would be a copy of all files.
 set -eu
 role='' address='' position='' parent='' bypass=''
 while [ $# -gt 0 ]; do
