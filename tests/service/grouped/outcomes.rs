@@ -96,20 +96,20 @@ async fn orders_that_are_fewer_than_the_batch_in_flight_gather_until_it_ends() {
         let desk = Arc::clone(&desk);
         tokio::spawn(async move { desk.buy_together(voucher, users).await })
     };
-    let first = buyers(&[1, 2, 3, 4]);
-    let begun = Instant::now();
-    while inserts.fired() < 1 {
-        assert!(begun.elapsed() < DEADLINE, "no batch was sent");
-        sleep(Duration::from_millis(1)).await;
-    }
-    // All arrive in this test's own thread, while the first batch waits for its answer.
-    let mut purchases = vec![first];
-    for users in [&[5][..], &[6, 7]] {
+    // All arrive in this test's own thread, before the first batch can be answered.
+    let mut purchases = Vec::new();
+    for users in [&[1, 2, 3, 4][..], &[5], &[6, 7]] {
         purchases.push(buyers(users));
         for _ in 0..TURNS_TO_ARRIVE {
             yield_now().await;
         }
     }
+    let begun = Instant::now();
+    while inserts.fired() < 1 {
+        assert!(begun.elapsed() < DEADLINE, "no batch was sent");
+        sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!(inserts.matched(), 1, "a batch begins while one of more orders is on its way");
     inserts.release();
     for purchase in purchases {
         let outcomes = purchase.await.expect("purchases");

@@ -5,10 +5,13 @@ use std::time::{Duration, Instant};
 use seckill::domain::Role;
 use serde_json::Value;
 use sqlx::{Connection, MySql, MySqlConnection, MySqlPool, Transaction};
+use tokio::time::sleep;
 
 use crate::queued::buyer::{ask, buy, end_of, lock_stock, redis, service, ticket_of};
 use crate::support::{Service, client, eventually, token};
 
+/// The error of an INSERT that may wait no longer.
+const LOCK_WAIT: u16 = 1205;
 /// How long a stream of events may last.
 const LIMIT: Duration = Duration::from_mins(1);
 
@@ -19,6 +22,7 @@ async fn look(service: &Service, ticket: &str, user: u64) -> Value {
 
 /// Keeps the order of that ticket from being written, and no other. An INSERT that has waited for
 /// a row of the same ticket locks all around it once that is rolled back, so it must not wait.
+/// (MySQL waits for a second at least.)
 async fn hold_back(service: &Service, ticket: &str, user: u64) -> Transaction<'static, MySql> {
     let database = MySqlPool::connect(&service.place.database_url).await.expect("the database");
     let begun = Instant::now();
@@ -31,8 +35,14 @@ async fn hold_back(service: &Service, ticket: &str, user: u64) -> Transaction<'s
         let Err(error) = sqlx::query(row).bind(ticket).bind(user).execute(&mut *tx).await else {
             return tx;
         };
+        let number = error.as_database_error().and_then(|error| {
+            let error = error.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>()?;
+            Some(error.number())
+        });
+        assert_eq!(number, Some(LOCK_WAIT), "{error}");
         assert!(begun.elapsed() < LIMIT, "the row is never free: {error}");
         tx.rollback().await.expect("a ROLLBACK");
+        sleep(Duration::from_millis(10)).await;
     }
 }
 
