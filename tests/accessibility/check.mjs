@@ -68,6 +68,7 @@ const PENDING = { id: 'a', status: 'pending', users_ahead: 2, expected_wait_s: 9
 const LONG_RACE = 'seed=1&users=1000&stock=1000&left=none,user,off,1&right=fair,voucher,off,1';
 const isRunning = "!document.querySelector('#lane-left .faults button').disabled";
 const canStart = shows("!document.getElementById('start').disabled");
+const hasBegun = shows("document.getElementById('start').disabled");
 const files = mkdtempSync(join(tmpdir(), 'accessibility-'));
 let source = '';
 
@@ -148,7 +149,8 @@ const STATES = {
   ],
   board: [
     ['running with panels open', all(
-      canStart, (browser) => browser.run(`location.hash = '${LONG_RACE}'`), openAll, hasRows,
+      hasBegun, canStart, (browser) => browser.run(`location.hash = '${LONG_RACE}'`), openAll,
+      hasRows,
     ), isRunning, all(canStart, click('#start'), hasRows)],
     ['verdict', isVisible('#lane-left .verdict, #lane-right .verdict')],
     ['panels', all(openAll, shows("document.querySelector('#lane-left .lock-state').textContent"))],
