@@ -138,6 +138,11 @@ impl UpConfig {
                     .to_owned(),
             ));
         }
+        let is_in_ensemble = matches!(lock.needs(), ExtraServers::ZooKeeper | ExtraServers::Etcd);
+        if self.topology.has_ensemble() && !is_in_ensemble {
+            let what = "--zookeeper 3 needs a lock that lives there: --lock zookeeper or etcd";
+            return Err(Error::Usage(what.to_owned()));
+        }
         let trial = CellSpec { topology: self.topology, ..CellSpec::plain(self.axes) };
         if self.topology.is_single() {
             return Ok(());

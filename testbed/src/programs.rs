@@ -140,8 +140,7 @@ impl Programs {
         let output = Command::new(&path).arg("--version").stdin(Stdio::null()).output();
         let output = output.map_err(Error::io(format!("run {}", path.display())))?;
         if !String::from_utf8_lossy(&output.stdout).contains("Valkey") {
-            let searched = format!("REDIS_SERVER={}", path.display());
-            return Err(missing_in(&searched, VALKEY_SERVER, VALKEY_SERVER));
+            return Err(missing_in(&path.to_string_lossy(), VALKEY_SERVER, VALKEY_SERVER));
         }
         self.redis_server = Some(path);
         Ok(())
@@ -182,4 +181,32 @@ fn listed(folders: &[PathBuf]) -> String {
 
 fn is_executable(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn valkey_is_chosen_by_what_it_says_and_a_redis_is_refused() {
+        let bed = crate::Bed::start().unwrap();
+        let program = |name: &str, version: &str| {
+            let path = bed.dir().join(name);
+            fs::write(&path, format!("#!/bin/sh\necho '{version}'\n")).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
+            path
+        };
+        let redis = program("redis-server", "Redis server v=7.0.15 sha=00000000:0");
+        let choose = |redis_server: Option<&PathBuf>| {
+            let mut programs = Programs::in_folders(vec![bed.dir().to_owned()]);
+            programs.redis_server = redis_server.cloned();
+            programs.choose_valkey().map(|()| programs.redis_server)
+        };
+        assert!(choose(None).unwrap_err().to_string().contains("valkey-server"));
+        let error = choose(Some(&redis)).unwrap_err().to_string();
+        assert!(error.contains("redis-server"), "{error}");
+        let valkey = program("valkey-server", "Valkey server v=9.0.1 sha=00000000:0");
+        assert_eq!(choose(None).unwrap(), Some(valkey.clone()));
+        assert_eq!(choose(Some(&valkey)).unwrap(), Some(valkey));
+    }
 }

@@ -104,7 +104,10 @@ impl Cluster {
     }
 
     async fn start_zookeeper_ensemble(&self, disk: bool) -> Result<ZooKeeperEnsemble> {
-        let options = ZooKeeperOptions { disk, ..zookeeper_options() };
+        // No machine loses its power here, and what a killed server wrote the kernel has. A disk
+        // that is busy with a build would make each purchase wait instead.
+        let extra = vec!["forceSync=no".to_owned()];
+        let options = ZooKeeperOptions { disk, extra, ..ZooKeeperOptions::default() };
         let bed = self.bed.clone();
         let (ensemble, said) = blocking(move || {
             let ensemble = bed.zookeeper_ensemble(options)?;
@@ -118,7 +121,7 @@ impl Cluster {
 
     /// Starts a `ZooKeeper`.
     async fn start_zookeeper(&self) -> Result<ZooKeeper> {
-        let (bed, options) = (self.bed.clone(), zookeeper_options());
+        let (bed, options) = (self.bed.clone(), ZooKeeperOptions::default());
         let (zookeeper, said) = blocking(move || {
             let zookeeper = bed.zookeeper(options)?;
             let said = zookeeper.four_letter_word("srvr")?;
@@ -145,10 +148,4 @@ impl Cluster {
         self.etcd_version.get_or_init(|| version);
         Ok(etcd)
     }
-}
-
-/// No machine loses its power here, and what a killed server wrote the kernel has. A disk that is
-/// busy with a build would make each purchase wait instead.
-fn zookeeper_options() -> ZooKeeperOptions {
-    ZooKeeperOptions { extra: vec!["forceSync=no".to_owned()], ..ZooKeeperOptions::default() }
 }

@@ -172,20 +172,25 @@ impl Cluster {
         profiles: Profiles,
     ) -> Result<(Versions, ServerSettings)> {
         let (server, settings) = self.settings().await?;
-        let redis = self.redis().clone();
-        let info = blocking(move || redis.command(&["INFO", "server"])).await?;
         // Those of ZooKeeper and etcd are known once a cell has needed one.
         let versions = Versions {
             loadtest: env!("CARGO_PKG_VERSION"),
             builds,
             profiles,
             database: server.version,
-            redis: redis_version(&info),
+            redis: self.redis_version().await?,
             haproxy: self.haproxy_version().to_owned(),
             zookeeper: None,
             etcd: None,
         };
         Ok((versions, settings))
+    }
+
+    /// The version of the shared Redis.
+    pub async fn redis_version(&self) -> Result<String> {
+        let redis = self.redis().clone();
+        let info = blocking(move || redis.command(&["INFO", "server"])).await?;
+        Ok(redis_version(&info))
     }
 
     /// What the database server is, and the settings of both servers.

@@ -35,7 +35,7 @@ impl Topology {
         } else if self.has_ensemble() && requirements.has(Link::Zookeeper) {
             Err("its fault needs one ZooKeeper")
         } else if self == Self::Galera && lock.is_in_the_database() {
-            Err("Galera keeps no lock on a row or a name of another node")
+            Err("the cells of Galera are those of locks outside the database")
         } else if self == Self::Sharded && guards == Guards::Off {
             Err("the laboratory's tables without guards lie on no shard")
         } else if self == Self::Sharded && lock.family() == Family::Transaction {

@@ -51,7 +51,7 @@ use loadtest_load::tokens::MAX_USERS;
 use loadtest_measure::bars::{ROUNDS, SECONDS};
 use loadtest_measure::error::{Error, Result};
 use loadtest_measure::host::HostReport;
-use loadtest_measure::machine::{Builds, Machine, Profiles, Versions, version_of};
+use loadtest_measure::machine::{Builds, Machine, Profiles, Versions};
 use serde::Serialize;
 use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
@@ -241,7 +241,7 @@ impl Bench {
             builds: Builds::read(&self.parts.program)?,
             profiles: Profiles::read(&self.parts.program).await,
             database: server.version,
-            redis: version_of(cluster.redis_pid(), "redis-server", "--version").await,
+            redis: cluster.redis_version().await?,
             haproxy: cluster.haproxy_version().to_owned(),
             zookeeper: cluster.zookeeper_version().map(str::to_owned),
             etcd: cluster.etcd_version().map(str::to_owned),

@@ -33,8 +33,8 @@ const FAULTS: &str = "What happens to the deployment; `none` is no fault, `all` 
                       was built with the feature `failpoints`, named with --seckill";
 
 /// What `--topologies` is.
-const TOPOLOGIES: &str = "Which servers the replicas run on [default: `single`, or what --database \
-                          names]";
+const TOPOLOGIES: &str = "Which servers the replicas run on [default: `single`, or what --redis, \
+                          --database and --zookeeper name]";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES)]

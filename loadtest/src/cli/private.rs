@@ -22,8 +22,9 @@ pub(super) struct PrivateArgs {
     /// is one Valkey: the program that `REDIS_SERVER` names, or `valkey-server`
     #[arg(long, value_name = "REDIS")]
     redis: Option<RedisServers>,
-    /// Servers of ZooKeeper, or of etcd for the lock `etcd`: 1 [default] or 3, with `matrix`,
-    /// `compare` and `up` alone
+    /// Servers of ZooKeeper, or of etcd for the lock `etcd`: 1 or 3, with `matrix`, `compare` and
+    /// `up` alone. `up --zookeeper` starts one ZooKeeper for `seckill lock run --kind zookeeper`,
+    /// whatever the lock is
     #[arg(long, value_name = "NUMBER", num_args = 0..=1, default_missing_value = "1")]
     pub(super) zookeeper: Option<EnsembleSize>,
     /// The seckill program [default: the one beside this program]
@@ -61,7 +62,7 @@ impl Db {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum RedisServers {
-    /// One Redis
+    /// What REDIS_SERVER names, or redis-server
     Single,
     /// A master with two replicas and three sentinels
     Sentinel,

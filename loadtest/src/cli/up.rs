@@ -41,7 +41,7 @@ pub(super) struct UpArgs {
     #[arg(value_parser = clap::value_parser!(u32).range(1..=100_000))]
     crowd: Option<u32>,
     /// Serve the race board too: two cells side by side, live in a browser on this machine. It
-    /// starts two more deployments when its page is first opened
+    /// starts two more deployments when its page is first opened, on one server of each sort
     #[arg(long)]
     board: bool,
     /// Port of the page [default: 8080, or another one if that is in use]
