@@ -39,8 +39,8 @@ impl OrderSettlement {
                 Err(SettleError::Failed(_)) if in_doubt => break,
                 Err(SettleError::Failed(error)) => return Err(error.into()),
                 Err(SettleError::Unknown(connection)) => {
-                    // Recorded or not: once that COMMIT cannot arrive, it can be recorded again. (On
-                    // Galera it may: then its row of `charges` conflicts.)
+                    // Recorded or not: once that COMMIT cannot arrive, it can be recorded again.
+                    // (On Galera it may arrive: then its row of `charges` conflicts.)
                     in_doubt = true;
                     let tables = self.orders.tables;
                     if resolve_status(&self.pool, tables, &connection, order.id).await.is_none() {

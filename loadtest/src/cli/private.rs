@@ -62,7 +62,7 @@ impl Db {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum RedisServers {
-    /// What REDIS_SERVER names, or redis-server
+    /// What `REDIS_SERVER` names, or `redis-server`
     Single,
     /// A master with two replicas and three sentinels
     Sentinel,
