@@ -165,7 +165,8 @@ impl Database {
     /// missed. Another node must remember all of that: 16 MB of it.
     ///
     /// # Errors
-    /// If it does not have that within 30 s of its start.
+    /// If it does not have that within 30 s of its start, or was killed within a schema change:
+    /// only a copy of all files would mend such a node.
     pub fn join_again(&self) -> Result<()> {
         self.restart()?;
         self.await_in_step()
@@ -243,15 +244,22 @@ fn listed(nodes: &[SocketAddr]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::path::Path;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::thread;
     use std::time::{Duration, Instant};
 
+    use uuid::Uuid;
+
+    use super::{POLL, SAVED_STATE};
     use crate::{Bed, Database};
 
     fn await_quorum(node: &Database, nodes: u64) {
         let deadline = Instant::now() + Duration::from_secs(40);
         while node.nodes_in_quorum().unwrap() != nodes {
             assert!(Instant::now() < deadline, "not {nodes}: {:?}", node.nodes_in_quorum());
-            std::thread::sleep(super::POLL);
+            thread::sleep(POLL);
         }
     }
 
@@ -278,6 +286,46 @@ mod tests {
     }
 
     #[test]
+    fn a_node_that_was_killed_within_a_schema_change_says_that_it_needs_all_files() {
+        let bed = Bed::start().unwrap();
+        let [killed, other, _third] = bed.galera::<3>(true).unwrap();
+        other.create_database("shop").unwrap();
+        other.execute_in("shop", "CREATE TABLE units (id INT PRIMARY KEY)").unwrap();
+        let many = "INSERT INTO units SELECT seq FROM seq_1_to_100000";
+        other.execute_in("shop", many).unwrap();
+        let rows = killed.query("SELECT @@datadir AS data FROM shop.units LIMIT 1").unwrap();
+        let state = Path::new(&rows[0]["data"]).join(SAVED_STATE);
+        let is_within_a_change = || {
+            let no_history = format!("uuid:    {}", Uuid::nil());
+            fs::read_to_string(&state).unwrap().contains(&no_history)
+        };
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let is_killed = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_killed.load(Ordering::SeqCst) && Instant::now() < deadline {
+                    // The last one fails with the node that was killed.
+                    _ = other.execute_in("shop", "ALTER TABLE units FORCE, ALGORITHM = COPY");
+                }
+            });
+            // A change may end between the look and the kill.
+            while !is_killed.load(Ordering::SeqCst) {
+                assert!(Instant::now() < deadline, "no change was met");
+                while !is_within_a_change() && Instant::now() < deadline {
+                    thread::sleep(POLL / 20);
+                }
+                killed.kill().unwrap();
+                is_killed.store(is_within_a_change(), Ordering::SeqCst);
+                if !is_killed.load(Ordering::SeqCst) {
+                    killed.join_again().unwrap();
+                }
+            }
+        });
+        let refused = killed.join_again().unwrap_err().to_string();
+        assert!(refused.contains("killed within a schema change"), "{refused}");
+    }
+
+    #[test]
     fn a_majority_of_three_nodes_serves_on_and_takes_a_killed_one_back_and_a_minority_does_not() {
         let bed = Bed::start().unwrap();
         let nodes = bed.galera::<3>(true).unwrap();
@@ -286,12 +334,15 @@ mod tests {
         }
         nodes[2].create_database("shop").unwrap();
         nodes[2].execute_in("shop", "CREATE TABLE units (id INT PRIMARY KEY)").unwrap();
+        // A node that has this row is no longer within the schema change.
+        nodes[2].execute_in("shop", "INSERT INTO units VALUES (0)").unwrap();
+        assert_eq!(nodes[0].query("SELECT id FROM shop.units").unwrap().len(), 1);
         // The one that began the cluster must not begin another one.
         nodes[0].kill().unwrap();
         await_quorum(&nodes[2], 2);
         nodes[2].execute_in("shop", "INSERT INTO units VALUES (1)").unwrap();
         nodes[0].join_again().unwrap();
-        assert_eq!(nodes[0].query("SELECT id FROM shop.units").unwrap().len(), 1);
+        assert_eq!(nodes[0].query("SELECT id FROM shop.units").unwrap().len(), 2);
         assert_eq!(nodes[0].nodes_in_quorum().unwrap(), 3);
         nodes[0].kill().unwrap();
         nodes[2].kill().unwrap();
