@@ -20,6 +20,8 @@ use crate::store::{SettleError, Settlement, StoreError, resolve_status};
 /// The age at which a charge is resumed. It exceeds the provider's time-out, so concurrent charges
 /// are rare; they would be the same payment.
 const RESUME_CHARGE_AFTER_S: u32 = 20;
+/// How many answers to its COMMIT may be lost until a charge is left to housekeeping.
+const MAX_DOUBTS: u32 = 5;
 
 impl OrderSettlement {
     /// Records a charge; `false` if the order is no longer unpaid, or the key is another request's.
@@ -28,7 +30,7 @@ impl OrderSettlement {
         request: SettlementRequest,
         order: &Order,
     ) -> Result<bool, SettlementError> {
-        let mut in_doubt = false;
+        let mut doubts = 0;
         for tries in 1..=MAX_TRIES {
             match self.orders.begin_charge(order, request.key).await {
                 Ok(()) => return Ok(true),
@@ -36,14 +38,15 @@ impl OrderSettlement {
                 Err(SettleError::Failed(StoreError::Conflict)) if tries < MAX_TRIES => {
                     sleep(jitter(tries)).await;
                 }
-                Err(SettleError::Failed(_)) if in_doubt => break,
+                Err(SettleError::Failed(_)) if doubts > 0 => break,
                 Err(SettleError::Failed(error)) => return Err(error.into()),
                 Err(SettleError::Unknown(connection)) => {
                     // Recorded or not: once that COMMIT cannot arrive, it can be recorded again.
                     // (On Galera it may arrive: then its row of `charges` conflicts.)
-                    in_doubt = true;
+                    doubts += 1;
                     let tables = self.orders.tables;
-                    if resolve_status(&self.pool, tables, &connection, order.id).await.is_none() {
+                    let status = resolve_status(&self.pool, tables, &connection, order.id).await;
+                    if status.is_none() || doubts == MAX_DOUBTS {
                         break;
                     }
                 }

@@ -20,7 +20,7 @@ use super::batch_writer::BatchWriter;
 use super::in_flight_requests::IdempotentRequest;
 use super::lab_hooks::{LabHooks, on_release};
 use super::outcome::{Outcome, Refusal};
-use super::retry::{MAX_CONFLICTS, MAX_TRIES, jitter};
+use super::retry::{MAX_TRIES, jitter};
 use super::{InjectedBug, LockOrder, OnLost, Parts, SaleConfig, Scope, Writer};
 use crate::domain::{OrderId, VoucherId};
 use crate::failpoint::{self, reach};
@@ -170,7 +170,7 @@ impl CriticalSection {
                 Err(AttemptError::Refused(refusal)) => return Outcome::Refused(refusal),
                 Err(AttemptError::Replayed(order)) => return Outcome::Replayed(order),
                 Err(AttemptError::Unknown(order)) => return Outcome::Unknown(order),
-                Err(AttemptError::Failed(error)) if tries < max_tries(&error) => {
+                Err(AttemptError::Failed(error)) if tries < MAX_TRIES && may_pass(&error) => {
                     bucket = bucket.filter(|_| !matches!(error, StoreError::InsufficientStock));
                     sleep(jitter(tries)).await;
                 }
@@ -324,17 +324,18 @@ pub(super) async fn release(guard: Option<Guard>, attempt: &PurchaseAttempt) {
     }
 }
 
-/// How often a transaction is tried that failed so.
-fn max_tries(error: &StoreError) -> u32 {
+/// Whether another try of a transaction that failed so may succeed.
+fn may_pass(error: &StoreError) -> bool {
     match error {
-        StoreError::Conflict => MAX_CONFLICTS,
-        StoreError::Duplicate(Duplicate::Primary) | StoreError::InsufficientStock => MAX_TRIES,
+        StoreError::Conflict
+        | StoreError::Duplicate(Duplicate::Primary)
+        | StoreError::InsufficientStock => true,
         StoreError::PoolTimedOut
         | StoreError::TimedOut { .. }
         | StoreError::Unavailable { .. }
         | StoreError::AccessDenied { .. }
         | StoreError::LockWait
         | StoreError::Duplicate(_)
-        | StoreError::Unexpected(_) => 1,
+        | StoreError::Unexpected(_) => false,
     }
 }

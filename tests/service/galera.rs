@@ -164,7 +164,8 @@ async fn a_node_without_a_quorum_is_a_503_and_sells_again_once_it_may_serve_alon
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_purchase_that_another_node_aborts_before_its_commit_is_tried_again() {
+async fn a_purchase_that_another_node_aborts_a_dozen_times_before_its_commit_is_served() {
+    const ABORTS: usize = 12;
     let rewrite = [
         "UPDATE voucher_stock SET stock = stock + 1",
         "UPDATE voucher_stock SET stock = stock - 1",
@@ -184,16 +185,21 @@ async fn a_purchase_that_another_node_aborts_before_its_commit_is_tried_again() 
         let service = Service::start_at(Place { database_url, ..fresh }, flags).await;
         let voucher = service.voucher(STOCK).await;
         // A COMMIT that is its own packet.
-        let commit = proxy.arm(Command::sql("COMMIT"), Action::HoldRequest, Times::Next(1));
+        let hold = || proxy.arm(Command::sql("COMMIT"), Action::HoldRequest, Times::Next(1));
+        let mut commit = hold();
         let buying = buy_with_key(&service.url, &voucher, USER, "a-key");
         let aborting = async {
-            eventually("the COMMIT is sent", async || commit.fired() == 1).await;
-            let before = pair.aborted().await;
-            let tx = Transaction::open(&pair.pools[1]).await.expect("a transaction");
-            let written = tx.commit_after(rewrite.map(str::to_owned).to_vec()).await;
-            assert!(written.is_ok(), "{name}: the other node writes the row");
-            eventually("it is aborted", async || pair.aborted().await > before).await;
-            commit.release();
+            for number in 1..=ABORTS {
+                eventually("the COMMIT is sent", async || commit.fired() == 1).await;
+                let before = pair.aborted().await;
+                let tx = Transaction::open(&pair.pools[1]).await.expect("a transaction");
+                let written = tx.commit_after(rewrite.map(str::to_owned).to_vec()).await;
+                assert!(written.is_ok(), "{name}: the other node writes the row");
+                eventually("it is aborted", async || pair.aborted().await > before).await;
+                let next = (number < ABORTS).then(hold);
+                commit.release();
+                commit = next.unwrap_or(commit);
+            }
         };
         let (bought, ()) = tokio::join!(buying, aborting);
         let Fate::Bought(order) = bought.fate() else { panic!("{name}: {}", bought.words()) };

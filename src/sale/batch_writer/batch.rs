@@ -200,15 +200,17 @@ impl Batch {
                 self.complete_ended().await;
             }
             StoreError::Conflict | StoreError::Duplicate(Duplicate::Primary) => {
+                let mut tries = 1;
                 if let [alone] = &mut batch[..] {
                     alone.tries += 1;
-                    if alone.tries >= MAX_TRIES {
+                    tries = alone.tries;
+                    if tries >= MAX_TRIES {
                         return refuse(batch, error.into());
                     }
                 }
                 self.limit = together.div_ceil(2);
                 self.requeue(batch);
-                sleep(jitter(1)).await;
+                sleep(jitter(tries)).await;
             }
             StoreError::LockWait if together > 1 => {
                 (self.limit, self.max_limit) = (1, 1);
