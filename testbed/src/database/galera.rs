@@ -165,8 +165,8 @@ impl Database {
     /// missed. Another node must remember all of that: 16 MB of it.
     ///
     /// # Errors
-    /// If it does not have that within 30 s of its start, or was killed within a schema change:
-    /// only a copy of all files would mend such a node.
+    /// If it does not have that within 30 s of its start. A node that was killed within a schema
+    /// change never has: it needs a copy of all files.
     pub fn join_again(&self) -> Result<()> {
         self.restart()?;
         self.await_in_step()
@@ -299,7 +299,7 @@ mod tests {
             let no_history = format!("uuid:    {}", Uuid::nil());
             fs::read_to_string(&state).unwrap().contains(&no_history)
         };
-        let deadline = Instant::now() + Duration::from_secs(60);
+        let deadline = Instant::now() + Duration::from_mins(1);
         let is_killed = AtomicBool::new(false);
         thread::scope(|scope| {
             scope.spawn(|| {
