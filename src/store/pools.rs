@@ -8,7 +8,7 @@ use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor, MySqlPool};
 use tokio::time::timeout;
 
 use super::StoreError;
-use super::primary::{CONNECT_TIMEOUT, DatabaseServers, StaleBefore, ensure_writable, follow};
+use super::primary::{CONNECT_TIMEOUT, DatabaseServers, Stale, ensure_writable, follow};
 
 /// Where a Redis is.
 pub use distlock::RedisAddress;
@@ -90,8 +90,8 @@ async fn pool(
     // A slow statement is not news here: a crowd queues for one row.
     let servers = servers.map(ConnectOptions::disable_statement_logging);
     let begin = servers.choose().await?;
-    let stale = StaleBefore::default();
-    let known = stale.clone();
+    let stale = Stale::default();
+    let [known, left] = [stale.clone(), stale.clone()];
     let pool = MySqlPoolOptions::new()
         .max_connections(options.pool_size)
         .acquire_timeout(ACQUIRE_TIMEOUT)
@@ -113,9 +113,10 @@ async fn pool(
             })
         })
         .after_connect(move |connection, _| {
-            let silence = silence.clone();
+            let (silence, left) = (silence.clone(), left.clone());
             Box::pin(async move {
                 ensure_writable(connection).await?;
+                left.ensure_not_left(connection).await?;
                 if let Some(silence) = silence {
                     connection.execute(sqlx::raw_sql(AssertSqlSafe(silence))).await?;
                 }

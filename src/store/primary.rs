@@ -7,13 +7,15 @@
 //! cannot be seen from here. No pool begins then, and one that has begun logs it within 5 s.
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use sqlx::mysql::MySqlConnectOptions;
 use sqlx::{ConnectOptions, Executor, MySqlConnection, MySqlPool};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+
+use super::session::SERVER_IDENTITY;
 
 /// The most servers that an address may name.
 const MAX_SERVERS: usize = 9;
@@ -165,27 +167,70 @@ pub(super) async fn ensure_writable(connection: &mut MySqlConnection) -> Result<
     Err(unavailable("the database server is read-only: a replica, or no longer the primary"))
 }
 
-/// The moment before which a pool's connections were made that may not be used any more.
+/// Which of a pool's connections may not be used any more.
 #[derive(Clone, Default)]
-pub(super) struct StaleBefore(Arc<Mutex<Option<Instant>>>);
+pub(super) struct Stale(Arc<Mutex<Failover>>);
 
-impl StaleBefore {
+/// The last change of the primary.
+#[derive(Default)]
+struct Failover {
+    /// Connections that were made before are stale.
+    stale_before: Option<Instant>,
+    /// The server that is looked at, as it names itself.
+    current: Option<String>,
+    /// The one that was left for it. A connection that began there before may be welcomed later.
+    left: Option<String>,
+}
+
+impl Stale {
+    fn lock(&self) -> MutexGuard<'_, Failover> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Whether a connection of that age was made since.
     pub(super) fn is_fresh(&self, age: Duration) -> bool {
-        let stale = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        stale.is_none_or(|moment| age < moment.elapsed())
+        self.lock().stale_before.is_none_or(|moment| age < moment.elapsed())
+    }
+
+    /// Fails for a new connection to a server that the pool has left.
+    pub(super) async fn ensure_not_left(
+        &self,
+        connection: &mut MySqlConnection,
+    ) -> Result<(), sqlx::Error> {
+        let Some(left) = self.lock().left.clone() else { return Ok(()) };
+        if identity(connection).await? == left {
+            return Err(unavailable("the database server is no longer the primary"));
+        }
+        Ok(())
     }
 
     fn set_to_now(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        self.lock().stale_before = Some(Instant::now());
     }
+
+    fn leave(&self) {
+        let mut failover = self.lock();
+        failover.stale_before = Some(Instant::now());
+        failover.left = failover.current.take().or(failover.left.take());
+    }
+
+    /// Two servers that name themselves alike cannot be told apart.
+    fn stay_at(&self, server: String) {
+        let mut failover = self.lock();
+        failover.left.take_if(|left| *left == server);
+        failover.current = Some(server);
+    }
+}
+
+async fn identity(connection: &mut MySqlConnection) -> Result<String, sqlx::Error> {
+    sqlx::query_scalar(SERVER_IDENTITY).fetch_one(connection).await
 }
 
 /// Has the pool, which begins at one of these servers, follow the primary until it is closed.
 pub(super) async fn follow(
     pool: MySqlPool,
     (servers, begin): (DatabaseServers, usize),
-    stale: StaleBefore,
+    stale: Stale,
 ) {
     let following = async {
         let mut ticks = interval(LOOK_INTERVAL);
@@ -207,7 +252,7 @@ pub(super) async fn follow(
                 Ok(index) if index != current => {
                     current = index;
                     pool.set_connect_options(servers.0[index].clone());
-                    stale.set_to_now();
+                    stale.leave();
                     tracing::warn!(server = index + 1, "the database's primary is another server");
                 }
                 Err(count) if found != writable => {
@@ -226,12 +271,15 @@ pub(super) async fn follow(
 async fn look(
     server: &MySqlConnectOptions,
     kept: Option<MySqlConnection>,
-    stale: &StaleBefore,
+    stale: &Stale,
 ) -> Option<MySqlConnection> {
     let look = async {
-        let mut connection = match kept {
-            Some(connection) => connection,
-            None => server.connect().await?,
+        let mut connection = if let Some(connection) = kept {
+            connection
+        } else {
+            let mut connection = server.connect().await?;
+            stale.stay_at(identity(&mut connection).await?);
+            connection
         };
         let outcome = ensure_writable(&mut connection).await;
         outcome.map(|()| connection)

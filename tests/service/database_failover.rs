@@ -9,7 +9,8 @@
 
 use std::time::{Duration, Instant};
 
-use sqlx::{Connection, MySqlConnection};
+use seckill::store::{DatabaseOptions, database};
+use sqlx::{Connection, MySqlConnection, Row};
 use testbed::{Direction, Flavor, ReplicatedDatabase, Replication, Stopwatch};
 use tokio::task::block_in_place;
 use tokio::time::{sleep, timeout};
@@ -234,4 +235,60 @@ async fn two_servers_that_take_writes_are_logged_and_neither_is_chosen() {
     };
     let words = refused.to_string();
     assert!(words.contains("several of the database's servers take writes"), "{words}");
+}
+
+async fn rollbacks(session: &mut MySqlConnection) -> u64 {
+    let row = sqlx::query("SHOW GLOBAL STATUS LIKE 'Com_rollback'").fetch_one(session).await;
+    row.and_then(|row| row.try_get::<String, _>(1)).expect("a count").parse().expect("a number")
+}
+
+/// Connections that are being made while the primary stands still. They are welcomed once it goes
+/// on, and it still takes writes: it has not heard of the failover.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_an_old_primary_welcomes_after_the_failover_is_not_used() {
+    const ALL_AT_ONCE: u32 = 64;
+    let group = block_in_place(|| {
+        let group = servers().bed.replicated(Flavor::Any, Replication::Async, 1).expect("a pair");
+        group.primary().create_database(SHOP).expect("a database");
+        group
+    });
+    let url = group.url(SHOP);
+    let options = DatabaseOptions { url, pool_size: ALL_AT_ONCE, naive: false, silence: None };
+    let pool = database(&options).await.expect("a pool");
+    let port = async |session: &mut MySqlConnection| -> u16 {
+        sqlx::query_scalar("SELECT @@port").fetch_one(session).await.expect("its port")
+    };
+    let mut first = pool.acquire().await.expect("a connection");
+    let old = group.primary().clone();
+    assert_eq!(port(&mut first).await, old.addr().port());
+    // Each look sends one, after it has read who the server is.
+    let before = rollbacks(&mut first).await;
+    while rollbacks(&mut first).await < before + 2 {
+        sleep(REFUSAL_INTERVAL).await;
+    }
+    old.freeze().expect("it is frozen");
+    let acquiring = async {
+        let mut attempts = Vec::new();
+        while pool.connect_options().get_port() == old.addr().port() {
+            attempts.push(tokio::spawn({
+                let pool = pool.clone();
+                async move { pool.acquire().await }
+            }));
+            sleep(REFUSAL_INTERVAL).await;
+        }
+        block_in_place(|| old.thaw()).expect("it goes on");
+        attempts
+    };
+    let promoting = async {
+        block_in_place(|| group.fail_over().map(drop)).expect("the replica is promoted");
+    };
+    let (attempts, ()) = tokio::join!(acquiring, promoting);
+    let mut served = 0;
+    for attempt in attempts {
+        if let Ok(mut session) = attempt.await.expect("no panic") {
+            assert_eq!(port(&mut session).await, group.primary().addr().port());
+            served += 1;
+        }
+    }
+    assert!(served > 0, "no connection was made");
 }
