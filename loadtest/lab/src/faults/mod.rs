@@ -296,6 +296,11 @@ impl FaultKind {
             Self::FlushScripts if !queued && (!lock.runs_scripts() || lock == Lock::Redlock) => {
                 Err("that lock calls no script by its hash, which Redis could forget")
             }
+            Self::OnTopology(TopologyFault::SlotMoves)
+                if !queued && lock.holds_in_shared_redis().is_none() =>
+            {
+                Err("its fault happens to locks in the Redis Cluster, and that lock is elsewhere")
+            }
             Self::Network(_, Link::Zookeeper) if lock.needs() != ExtraServers::ZooKeeper => {
                 Err("that lock never speaks to ZooKeeper")
             }

@@ -1,4 +1,4 @@
-//! Faults of a Redis Cluster: slots move from master to master while locks in them are held, and a
+//! Faults of a Redis Cluster: slots move from master to master while their keys are in use, and a
 //! master is lost.
 
 use std::collections::BTreeSet;
@@ -9,8 +9,11 @@ use loadtest_measure::error::Result;
 use testbed::{Redis, RedisCluster};
 
 use super::{FaultContext, POLL_INTERVAL, no_witness, witness};
+use crate::cell_axes::PurchaseMode;
 use crate::cluster::blocking;
 
+/// The keys of queues; those of a voucher are in one slot.
+const QUEUES: &str = "{v:*";
 /// How long a key may take to be hit while it is in use.
 const HIT_WITHIN: Duration = Duration::from_secs(30);
 /// How long another node may take to become the master, and the former one to follow it.
@@ -23,12 +26,15 @@ pub(super) async fn move_slots(context: &FaultContext<'_>) -> Result<String> {
     let Some(cluster) = context.deployment.redis_cluster().cloned() else {
         return Err(no_witness("its Redis is no cluster".to_owned()));
     };
-    let Some(locks) = context.lock.holds_in_shared_redis() else {
-        return Err(no_witness("its locks are elsewhere".to_owned()));
+    let (keys, what) = match (context.mode, context.lock.holds_in_shared_redis()) {
+        (PurchaseMode::Queued, _) => (QUEUES, "a queue that was in use"),
+        (PurchaseMode::Direct, Some(locks)) => (locks, "a lock that was held"),
+        (PurchaseMode::Direct, None) => {
+            return Err(no_witness("its locks are elsewhere".to_owned()));
+        }
     };
     let lasts = context.schedule.lasts();
-    let (slots, hit) = blocking(move || move_slots_in_use(&cluster, locks, lasts)).await?;
-    let what = "a lock that was held";
+    let (slots, hit) = blocking(move || move_slots_in_use(&cluster, keys, lasts)).await?;
     witness(hit > 0, format!("{slots} slots moved to another master, {hit} of them with {what}"))
 }
 
