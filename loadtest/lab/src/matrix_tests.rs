@@ -56,14 +56,14 @@ fn a_fault_of_several_servers_is_no_cell_where_they_are_one_or_the_lock_does_not
     let moves = fault(TopologyFault::SlotMoves);
     assert_eq!(cells(&moves, Lock::Redisson, Topology::RedisCluster), 1);
     assert_eq!(cells(&moves, Lock::Redisson, Topology::Sentinel), 0, "it has no slots");
-    let queues = Axes {
+    let of_a_queue = Axes {
         guards: vec![Guards::On],
         faults: moves.clone(),
         topologies: vec![Topology::RedisCluster],
         mode: PurchaseMode::Queued,
         ..axes()
     };
-    let queued = |lock| Axes { locks: vec![lock], ..queues.clone() }.trials().0.len();
+    let queued = |lock| Axes { locks: vec![lock], ..of_a_queue.clone() }.trials().0.len();
     assert_eq!((queued(Lock::None), queued(Lock::Redisson)), (2, 0), "queues are in slots too");
     let failover = fault(TopologyFault::ClusterFailover);
     assert_eq!(cells(&failover, Lock::MysqlRow, Topology::RedisCluster), 1, "order ids are there");
