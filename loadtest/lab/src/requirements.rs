@@ -47,9 +47,9 @@ impl FaultRequirements {
         requirements
     }
 
-    /// Nothing but a primary and a replica, if that is said.
-    pub fn replicated(replication: Option<Replication>) -> Self {
-        Self { replication, ..Self::default() }
+    /// Nothing but a primary and a replica.
+    pub fn replicated(replication: Replication) -> Self {
+        Self { replication: Some(replication), ..Self::default() }
     }
 
     /// Whether it needs a Redis that no other deployment has.

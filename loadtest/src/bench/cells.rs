@@ -2,7 +2,7 @@
 
 use loadtest_lab::fleet::{Fleet, JvmTuning, ReplicasOf};
 use loadtest_lab::lock::ExtraServers;
-use testbed::Replication;
+use loadtest_lab::topology::Topology;
 
 /// The cell whose answers are the plain ones.
 pub const PLAIN: &str = "constant";
@@ -32,8 +32,8 @@ pub struct Setup {
     pub stock_buckets: u32,
     /// What the replicas are.
     pub fleet: Fleet,
-    /// When its database's primary answers a COMMIT, if it has a replica.
-    pub replication: Option<Replication>,
+    /// Its servers.
+    pub topology: Topology,
     /// The share of the requests whose traces are sent to a collector. The program needs its
     /// feature `otlp` then.
     pub trace_ratio: Option<&'static str>,
@@ -51,7 +51,7 @@ const SINGLE: Setup = Setup {
     wanted: 1,
     stock_buckets: 1,
     fleet: Fleet::RUST,
-    replication: None,
+    topology: Topology::Single,
     trace_ratio: None,
 };
 const GROUPED: Setup = Setup { flags: &["--writer=grouped"], ..SINGLE };
@@ -132,12 +132,17 @@ const fn cell(name: &'static str, what: Measurement) -> Cell {
     Cell { name, what }
 }
 
-const fn replicated(replication: Replication, setup: Setup) -> Setup {
-    Setup { replication: Some(replication), ..setup }
+const fn on(topology: Topology, setup: Setup) -> Measurement {
+    Measurement::Orders(Setup { topology, ..setup })
 }
 
 const fn locked(flags: &'static [&'static str], needs: ExtraServers) -> Measurement {
     Measurement::Orders(Setup { flags, needs, ..SINGLE })
+}
+
+/// A lock by consensus of three.
+const fn agreed(flags: &'static [&'static str], needs: ExtraServers) -> Measurement {
+    on(Topology::Ensemble, Setup { flags, needs, ..SINGLE })
 }
 
 const fn traced(trace_ratio: &'static str, setup: Setup) -> Measurement {
@@ -145,22 +150,25 @@ const fn traced(trace_ratio: &'static str, setup: Setup) -> Measurement {
 }
 
 /// All cells; in this order they are measured within their part of a round.
-pub const CELLS: [Cell; 45] = [
+pub const CELLS: [Cell; 50] = [
     cell("bare:1", Measurement::Bare(1)),
     cell("bare:8", Measurement::Bare(8)),
     cell("bare:32", Measurement::Bare(32)),
     cell("single:64", Measurement::Orders(SINGLE)),
     cell("single:256", Measurement::Orders(Setup { connections: 256, ..SINGLE })),
     cell("single, buckets", Measurement::Orders(BUCKETS)),
-    cell("single, semi-sync", Measurement::Orders(replicated(Replication::SemiSync, SINGLE))),
-    cell("buckets, semi-sync", Measurement::Orders(replicated(Replication::SemiSync, BUCKETS))),
+    cell("single, semi-sync", on(Topology::SemiSync, SINGLE)),
+    cell("buckets, semi-sync", on(Topology::SemiSync, BUCKETS)),
     cell("grouped:64", Measurement::Orders(GROUPED)),
     cell("grouped:256", Measurement::Orders(Setup { connections: 256, ..GROUPED })),
     cell("grouped:64 x3", Measurement::Orders(Setup { replicas: 3, ..GROUPED })),
     cell("grouped:192 x3", Measurement::Orders(Setup { connections: 192, replicas: 3, ..GROUPED })),
     cell("grouped:256 x3", Measurement::Orders(Setup { connections: 256, replicas: 3, ..GROUPED })),
-    cell("grouped, semi-sync", Measurement::Orders(replicated(Replication::SemiSync, GROUPED))),
-    cell("grouped, async", Measurement::Orders(replicated(Replication::Async, GROUPED))),
+    cell("grouped, semi-sync", on(Topology::SemiSync, GROUPED)),
+    cell("grouped, async", on(Topology::Async, GROUPED)),
+    cell("grouped, sentinel", on(Topology::Sentinel, GROUPED)),
+    cell("grouped, redis-cluster", on(Topology::RedisCluster, GROUPED)),
+    cell("grouped, galera", on(Topology::Galera, GROUPED)),
     cell("queued, admitted", Measurement::Admitted(QUEUED)),
     cell("queued, drained", Measurement::Drained(QUEUED)),
     cell("million orders", Measurement::Orders(Setup { filled: 1_000_000, ..GROUPED })),
@@ -178,6 +186,8 @@ pub const CELLS: [Cell; 45] = [
     cell("lock mysql-row", locked(&["--lock=mysql-row"], ExtraServers::Nothing)),
     cell("lock zookeeper", locked(&["--lock=zookeeper"], ExtraServers::ZooKeeper)),
     cell("lock etcd", locked(&["--lock=etcd"], ExtraServers::Etcd)),
+    cell("ensemble zookeeper", agreed(&["--lock=zookeeper"], ExtraServers::ZooKeeper)),
+    cell("ensemble etcd", agreed(&["--lock=etcd"], ExtraServers::Etcd)),
     cell("grouped, lock none", locked(&["--writer=grouped", "--lock=none"], ExtraServers::Nothing)),
     cell("scope voucher", locked(&["--lock-scope=voucher"], ExtraServers::Nothing)),
     cell("guards off", locked(&["--lab", "--guards=off"], ExtraServers::Nothing)),

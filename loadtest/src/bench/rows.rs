@@ -1,6 +1,7 @@
 //! The rows of the bench: what is made of the figures of cells, and their bars.
 
 use loadtest_lab::fleet::JvmTuning;
+use loadtest_lab::topology::Topology;
 use loadtest_measure::bars::Bar;
 use testbed::Flavor;
 
@@ -40,12 +41,21 @@ impl Row {
     }
 
     /// Whether it is measured only by name: its program needs the feature `otlp`, or a newer Java
-    /// than that of the distribution.
+    /// than that of the distribution, or many servers take part.
     pub fn is_by_name(&self) -> bool {
         let setup = find_cell(self.cell).and_then(Cell::setup);
         setup.is_some_and(|setup| {
             let has_virtual_threads = setup.fleet.jvm_tuning == JvmTuning::VirtualThreads;
-            setup.trace_ratio.is_some() || has_virtual_threads
+            let has_many_servers = match setup.topology {
+                Topology::Single | Topology::SemiSync | Topology::Async => false,
+                Topology::Sentinel
+                | Topology::RedisCluster
+                | Topology::Galera
+                | Topology::Sharded
+                | Topology::Ensemble
+                | Topology::Replicated => true,
+            };
+            setup.trace_ratio.is_some() || has_virtual_threads || has_many_servers
         })
     }
 
@@ -96,7 +106,7 @@ const fn traced(
 }
 
 /// All rows. A new one needs a line here, and a cell in `cells.rs` unless there is one.
-pub const ROWS: [Row; 46] = [
+pub const ROWS: [Row; 51] = [
     costing(
         11.0,
         row("grouped-64", "grouped, orders/s", ("grouped:64", BARE), Some(at_least(2.5, 5.0))),
@@ -134,6 +144,14 @@ pub const ROWS: [Row; 46] = [
         Some(at_least(0.7, 0.7)),
     ),
     row("async", "grouped, primary and asynchronous replica", ("grouped, async", GATHERED), None),
+    row("sentinel", "grouped, 2 more Redis and 3 sentinels", ("grouped, sentinel", GATHERED), None),
+    row(
+        "redis-cluster",
+        "grouped, a Redis Cluster of 3 masters",
+        ("grouped, redis-cluster", GATHERED),
+        None,
+    ),
+    row("galera", "grouped, 3 nodes of Galera", ("grouped, galera", GATHERED), None),
     // Each has as many as the one.
     row("replicas-each", "3 replicas, 192 connections", ("grouped:192 x3", GATHERED), None),
     costing(
@@ -221,6 +239,18 @@ pub const ROWS: [Row; 46] = [
     row("lock-mysql-row", "mysql-row", ("lock mysql-row", NONE), None),
     row("lock-zookeeper", "zookeeper", ("lock zookeeper", NONE), None),
     row("lock-etcd", "etcd", ("lock etcd", NONE), None),
+    row(
+        "zookeeper-ensemble",
+        "single, orders/s: 3 ZooKeeper servers beside one",
+        ("ensemble zookeeper", &["lock zookeeper"]),
+        None,
+    ),
+    row(
+        "etcd-ensemble",
+        "single, orders/s: 3 etcd servers beside one",
+        ("ensemble etcd", &["lock etcd"]),
+        None,
+    ),
     row("lock-grouped", "grouped: redisson", ("grouped:64", &["grouped, lock none"]), None),
     of(Figure::ServerTime, row("lock-cpu", "processor time: redisson", ("single:64", NONE), None)),
     row("buckets", "single: stock in 8 buckets", ("single, buckets", SINGLE_CELL), None),
@@ -301,11 +331,13 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_traces_and_of_virtual_threads_are_measured_only_by_name() {
+    fn rows_of_traces_of_virtual_threads_and_of_many_servers_are_measured_only_by_name() {
         let named = ROWS.iter().filter(|row| row.is_by_name()).map(|row| row.name);
         let named: Vec<&str> = named.collect();
+        let servers = ["sentinel", "redis-cluster", "galera"];
+        let ensembles = ["zookeeper-ensemble", "etcd-ensemble"];
         let traces = ["traces", "traces-0", "traces-grouped", "traces-grouped-0"];
-        assert_eq!(named, [&["jvm-virtual-threads"][..], &traces].concat());
+        assert_eq!(named, [&servers[..], &ensembles, &["jvm-virtual-threads"], &traces].concat());
     }
 
     #[test]

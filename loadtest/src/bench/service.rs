@@ -13,7 +13,6 @@ use loadtest_judge::audit::DatabaseReader;
 use loadtest_judge::setting::Guards;
 use loadtest_lab::cluster::Cluster;
 use loadtest_lab::deployment::{Deployment, DeploymentSpec, WORKER_THREADS};
-use loadtest_lab::requirements::FaultRequirements;
 use loadtest_load::api::NewVoucher;
 use loadtest_load::arrival::Arrival;
 use loadtest_load::client::{Connection, Target};
@@ -149,7 +148,7 @@ impl Stage {
             fleet: setup.fleet,
             worker_threads: Some(worker_threads()),
             needs: setup.needs,
-            requirements: FaultRequirements::replicated(setup.replication),
+            topology: setup.topology,
             ..DeploymentSpec::default()
         };
         let deployment = self.cluster.deploy(spec).await?;

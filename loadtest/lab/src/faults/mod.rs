@@ -324,7 +324,7 @@ impl FaultKind {
             Self::RedisClock => FaultRequirements { clock: true, ..own_redis },
             Self::FailOverRedis => FaultRequirements { follower: true, ..own_redis }
                 .and(FaultRequirements::link(Link::Redis)),
-            Self::FailOverDatabase(replication) => FaultRequirements::replicated(Some(replication)),
+            Self::FailOverDatabase(replication) => FaultRequirements::replicated(replication),
             Self::LoseCommit => FaultRequirements::link(Link::Database),
             Self::LoseScript => FaultRequirements::link(Link::Redis),
             Self::TwoAtOnce => {
