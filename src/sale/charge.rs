@@ -7,12 +7,14 @@
 //! housekeeping. An unpaid order is charged again, which is the same payment. An order that was
 //! cancelled meanwhile is refunded. An order with a recorded charge is not timed out.
 
+use std::time::Instant;
+
 use time::OffsetDateTime;
 use tokio::time::sleep;
 
 use super::order_settlement::{OrderSettlement, SettlementError, SettlementRequest};
 use super::outcome::Refusal;
-use super::retry::{MAX_TRIES, jitter};
+use super::retry::{MAX_RETRY_TIME, MAX_TRIES, jitter};
 use crate::domain::{Order, OrderStatus};
 use crate::payment::{Bill, PaymentStatus, Payments};
 use crate::store::{SettleError, Settlement, StoreError, resolve_status};
@@ -30,12 +32,14 @@ impl OrderSettlement {
         request: SettlementRequest,
         order: &Order,
     ) -> Result<bool, SettlementError> {
-        let mut doubts = 0;
+        let (mut doubts, began) = (0, Instant::now());
         for tries in 1..=MAX_TRIES {
             match self.orders.begin_charge(order, request.key).await {
                 Ok(()) => return Ok(true),
                 Err(SettleError::Superseded) => return Ok(false),
-                Err(SettleError::Failed(StoreError::Conflict)) if tries < MAX_TRIES => {
+                Err(SettleError::Failed(StoreError::Conflict))
+                    if tries < MAX_TRIES && began.elapsed() < MAX_RETRY_TIME =>
+                {
                     sleep(jitter(tries)).await;
                 }
                 Err(SettleError::Failed(_)) if doubts > 0 => break,

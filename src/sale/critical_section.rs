@@ -20,7 +20,7 @@ use super::batch_writer::BatchWriter;
 use super::in_flight_requests::IdempotentRequest;
 use super::lab_hooks::{LabHooks, on_release};
 use super::outcome::{Outcome, Refusal};
-use super::retry::{MAX_TRIES, jitter};
+use super::retry::{FEW_TRIES, MAX_RETRY_TIME, MAX_TRIES, jitter};
 use super::{InjectedBug, LockOrder, OnLost, Parts, SaleConfig, Scope, Writer};
 use crate::domain::{OrderId, VoucherId};
 use crate::failpoint::{self, reach};
@@ -163,14 +163,16 @@ impl CriticalSection {
         attempt: &PurchaseAttempt,
         guard: &mut Option<Guard>,
     ) -> Outcome {
-        let mut bucket = attempt.bucket();
+        let (mut bucket, began) = (attempt.bucket(), Instant::now());
         for tries in 1.. {
             match self.try_once(attempt, bucket, guard).await {
                 Ok(new_order) => return Outcome::Bought(attempt.order(&new_order)),
                 Err(AttemptError::Refused(refusal)) => return Outcome::Refused(refusal),
                 Err(AttemptError::Replayed(order)) => return Outcome::Replayed(order),
                 Err(AttemptError::Unknown(order)) => return Outcome::Unknown(order),
-                Err(AttemptError::Failed(error)) if tries < MAX_TRIES && may_pass(&error) => {
+                Err(AttemptError::Failed(error))
+                    if tries < max_tries(&error) && began.elapsed() < MAX_RETRY_TIME =>
+                {
                     bucket = bucket.filter(|_| !matches!(error, StoreError::InsufficientStock));
                     sleep(jitter(tries)).await;
                 }
@@ -324,18 +326,17 @@ pub(super) async fn release(guard: Option<Guard>, attempt: &PurchaseAttempt) {
     }
 }
 
-/// Whether another try of a transaction that failed so may succeed.
-fn may_pass(error: &StoreError) -> bool {
+/// How often a transaction is tried that failed so.
+fn max_tries(error: &StoreError) -> u32 {
     match error {
-        StoreError::Conflict
-        | StoreError::Duplicate(Duplicate::Primary)
-        | StoreError::InsufficientStock => true,
+        StoreError::Conflict => MAX_TRIES,
+        StoreError::Duplicate(Duplicate::Primary) | StoreError::InsufficientStock => FEW_TRIES,
         StoreError::PoolTimedOut
         | StoreError::TimedOut { .. }
         | StoreError::Unavailable { .. }
         | StoreError::AccessDenied { .. }
         | StoreError::LockWait
         | StoreError::Duplicate(_)
-        | StoreError::Unexpected(_) => false,
+        | StoreError::Unexpected(_) => 1,
     }
 }

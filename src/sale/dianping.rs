@@ -17,7 +17,7 @@ use tokio::time::sleep;
 
 use super::critical_section::ensure_held;
 use super::outcome::Refusal;
-use super::retry::{MAX_TRIES, jitter};
+use super::retry::{MAX_RETRY_TIME, MAX_TRIES, jitter};
 use crate::domain::{OrderId, UserId, VoucherId};
 use crate::store::dianping::{DianpingOrders, DianpingTerms};
 use crate::store::{CommitError, Duplicate, Health, OrderIds, Resolution, StoreError};
@@ -131,12 +131,14 @@ impl DianpingSale {
         voucher: VoucherId,
         guard: &Guard,
     ) -> Result<OrderId, TryError> {
-        let mut tries = 1;
+        let (mut tries, began) = (1, Instant::now());
         loop {
             match self.write(user, voucher, guard).await {
                 Err(TryError::Failed(
                     StoreError::Conflict | StoreError::Duplicate(Duplicate::Primary),
-                )) if tries < MAX_TRIES => sleep(jitter(tries)).await,
+                )) if tries < MAX_TRIES && began.elapsed() < MAX_RETRY_TIME => {
+                    sleep(jitter(tries)).await;
+                }
                 Err(TryError::Failed(StoreError::Duplicate(Duplicate::Business))) => {
                     return Err(Refusal::AlreadyOrdered(None).into());
                 }

@@ -9,6 +9,7 @@
 //! refunded.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use sqlx::MySqlPool;
 use time::OffsetDateTime;
@@ -18,7 +19,7 @@ use tracing::Instrument;
 use super::Sale;
 use super::in_flight_requests::IdempotentRequest;
 use super::outcome::{Refusal, SettlementOutcome};
-use super::retry::{MAX_TRIES, jitter};
+use super::retry::{MAX_RETRY_TIME, MAX_TRIES, jitter};
 use super::voucher_cache::VoucherCache;
 use crate::domain::{
     CancelledBy, IdempotencyKeyHash, Operation, Order, OrderId, OrderStatus, UserId,
@@ -220,11 +221,14 @@ impl OrderSettlement {
         let order = wanted.order;
         let as_wanted =
             || Order { status: wanted.to, settled_at: Some(wanted.at), ..order.clone() };
+        let began = Instant::now();
         for tries in 1..=MAX_TRIES {
             match self.orders.settle(wanted).await {
                 Ok(()) => return Ok(as_wanted()),
                 Err(SettleError::Superseded) => break,
-                Err(SettleError::Failed(StoreError::Conflict)) if tries < MAX_TRIES => {
+                Err(SettleError::Failed(StoreError::Conflict))
+                    if tries < MAX_TRIES && began.elapsed() < MAX_RETRY_TIME =>
+                {
                     sleep(jitter(tries)).await;
                 }
                 Err(SettleError::Failed(error)) => return Err(error.into()),

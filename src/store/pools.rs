@@ -8,7 +8,7 @@ use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor, MySqlPool};
 use tokio::time::timeout;
 
 use super::StoreError;
-use super::primary::{CONNECT_TIMEOUT, DatabaseServers, Stale, ensure_writable, follow};
+use super::primary::{CONNECT_TIMEOUT, DatabaseServers, ensure_writable, follow};
 
 /// Where a Redis is.
 pub use distlock::RedisAddress;
@@ -89,8 +89,7 @@ async fn pool(
     let idle = options.silence.map_or(IDLE_TIMEOUT, |silence| IDLE_TIMEOUT.min(silence / 3));
     // A slow statement is not news here: a crowd queues for one row.
     let servers = servers.map(ConnectOptions::disable_statement_logging);
-    let begin = servers.choose().await?;
-    let stale = Stale::default();
+    let (begin, stale) = servers.choose().await?;
     let [known, left] = [stale.clone(), stale.clone()];
     let pool = MySqlPoolOptions::new()
         .max_connections(options.pool_size)
@@ -116,7 +115,6 @@ async fn pool(
             let (silence, left) = (silence.clone(), left.clone());
             Box::pin(async move {
                 ensure_writable(connection).await?;
-                left.ensure_not_left(connection).await?;
                 if let Some(silence) = silence {
                     connection.execute(sqlx::raw_sql(AssertSqlSafe(silence))).await?;
                 }
@@ -126,7 +124,7 @@ async fn pool(
                 if naive {
                     let _unknown = connection.execute(sqlx::raw_sql(NO_SNAPSHOT_CHECK)).await;
                 }
-                Ok(())
+                left.ensure_not_left(connection).await
             })
         })
         .connect_lazy_with(servers.at(begin).clone());

@@ -68,15 +68,19 @@ impl DatabaseServers {
         Self(self.0.into_iter().map(set).collect())
     }
 
-    /// Where a pool begins: the index of the server that takes writes, or 0 if none says so. Fails
-    /// if several do.
-    pub(super) async fn choose(&self) -> Result<usize, sqlx::Error> {
+    /// Where a pool begins: the index of the server that takes writes, or 0 if none says so, and
+    /// what is stale. Fails if several do.
+    pub(super) async fn choose(&self) -> Result<(usize, Stale), sqlx::Error> {
+        let stale = Stale::default();
         if !self.is_several() {
-            return Ok(0);
+            return Ok((0, stale));
         }
         match self.find_primary().await {
-            Ok(index) => Ok(index),
-            Err(0) => Ok(0),
+            Ok((index, server)) => {
+                stale.stay_at(server);
+                Ok((index, stale))
+            }
+            Err(0) => Ok((0, stale)),
             Err(_) => Err(several_take_writes()),
         }
     }
@@ -121,16 +125,14 @@ impl DatabaseServers {
         }
     }
 
-    /// The index of the only one that takes writes; `Err` says how many do otherwise.
-    async fn find_primary(&self) -> Result<usize, usize> {
-        let looks = self.0.iter().map(|server| timeout(LOOK_TIMEOUT, connect_writable(server)));
+    /// The only one that takes writes: its index, and how it names itself. `Err` says how many do
+    /// otherwise.
+    async fn find_primary(&self) -> Result<(usize, String), usize> {
+        let looks = self.0.iter().map(|server| timeout(LOOK_TIMEOUT, identity_if_writable(server)));
         let looks = join_all(looks).await.into_iter().enumerate();
-        let found: Vec<usize> =
-            looks.filter(|(_, look)| matches!(look, Ok(Ok(_)))).map(|(index, _)| index).collect();
-        match found[..] {
-            [only] => Ok(only),
-            _ => Err(found.len()),
-        }
+        let found: Vec<(usize, String)> =
+            looks.filter_map(|(index, look)| Some((index, look.ok()?.ok()?))).collect();
+        <[_; 1]>::try_from(found).map(|[only]| only).map_err(|found| found.len())
     }
 }
 
@@ -154,6 +156,10 @@ async fn connect_writable(server: &MySqlConnectOptions) -> Result<MySqlConnectio
     let mut connection = server.connect().await?;
     ensure_writable(&mut connection).await?;
     Ok(connection)
+}
+
+async fn identity_if_writable(server: &MySqlConnectOptions) -> Result<String, sqlx::Error> {
+    identity(&mut connect_writable(server).await?).await
 }
 
 /// Fails for a replica, a primary that was demoted, or a node of Galera without a quorum. Such a
@@ -192,26 +198,36 @@ impl Stale {
         self.lock().stale_before.is_none_or(|moment| age < moment.elapsed())
     }
 
-    /// Fails for a new connection to a server that the pool has left.
+    /// Fails for a new connection to a server that the pool has left. It is the last that a new
+    /// connection is asked.
     pub(super) async fn ensure_not_left(
         &self,
         connection: &mut MySqlConnection,
     ) -> Result<(), sqlx::Error> {
-        let Some(left) = self.lock().left.clone() else { return Ok(()) };
-        if identity(connection).await? == left {
-            return Err(unavailable("the database server is no longer the primary"));
+        loop {
+            let Some(left) = self.lock().left.clone() else { return Ok(()) };
+            let is_left = identity(connection).await? == left;
+            // Another one may have been left meanwhile.
+            if self.lock().left.as_ref() != Some(&left) {
+                continue;
+            }
+            return if is_left {
+                Err(unavailable("the database server is no longer the primary"))
+            } else {
+                Ok(())
+            };
         }
-        Ok(())
     }
 
     fn set_to_now(&self) {
         self.lock().stale_before = Some(Instant::now());
     }
 
-    fn leave(&self) {
+    fn leave_for(&self, server: Option<String>) {
         let mut failover = self.lock();
         failover.stale_before = Some(Instant::now());
-        failover.left = failover.current.take().or(failover.left.take());
+        failover.left = failover.current.take().filter(|left| Some(left) != server.as_ref());
+        failover.current = server;
     }
 
     /// Two servers that name themselves alike cannot be told apart.
@@ -242,17 +258,19 @@ pub(super) async fn follow(
             if kept.is_some() && look_number > 0 {
                 continue;
             }
-            let found = match servers.find_primary().await {
+            let (found, server) = match servers.find_primary().await {
                 // Its own takes writes: others may not have answered in time.
-                Ok(_) if kept.is_some() => Ok(current),
-                Err(0) if kept.is_some() => writable,
-                found => found,
+                Ok(_) if kept.is_some() => (Ok(current), None),
+                Err(0) if kept.is_some() => (writable, None),
+                Ok((index, server)) => (Ok(index), Some(server)),
+                Err(count) => (Err(count), None),
             };
             match found {
                 Ok(index) if index != current => {
                     current = index;
+                    // Before: none that is made there may pass.
+                    stale.leave_for(server);
                     pool.set_connect_options(servers.0[index].clone());
-                    stale.leave();
                     tracing::warn!(server = index + 1, "the database's primary is another server");
                 }
                 Err(count) if found != writable => {
