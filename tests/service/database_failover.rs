@@ -31,6 +31,9 @@ const FOLLOWED_AT_LAST: Duration = Duration::from_mins(1);
 /// A call is given up after 5 s; then the service finds out what became of its order.
 const LONGER_THAN_A_CALL: Duration = Duration::from_secs(8);
 const REFUSAL_INTERVAL: Duration = Duration::from_millis(20);
+const TRIES: u32 = 5;
+/// The looks of a pool at its primary while that is frozen, of which some wait for it.
+const LOOKS: u64 = 8;
 
 struct Sale {
     group: ReplicatedDatabase,
@@ -246,6 +249,17 @@ async fn rollbacks(session: &mut MySqlConnection) -> u64 {
 /// on, and it still takes writes: it has not heard of the failover.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_that_an_old_primary_welcomes_after_the_failover_is_not_used() {
+    // On a machine that stands still all of them may be given up before.
+    for _ in 0..TRIES {
+        if is_served_by_the_new_primary_alone().await {
+            return;
+        }
+    }
+    panic!("the old primary welcomed none in {TRIES} tries");
+}
+
+/// Whether the old primary welcomed some, and connections were made.
+async fn is_served_by_the_new_primary_alone() -> bool {
     const ALL_AT_ONCE: u32 = 64;
     let group = block_in_place(|| {
         let group = servers().bed.replicated(Flavor::Any, Replication::Async, 1).expect("a pair");
@@ -261,11 +275,7 @@ async fn a_connection_that_an_old_primary_welcomes_after_the_failover_is_not_use
     let mut first = pool.acquire().await.expect("a connection");
     let old = group.primary().clone();
     assert_eq!(port(&mut first).await, old.addr().port());
-    // Each look sends one, after it has read who the server is.
     let before = rollbacks(&mut first).await;
-    while rollbacks(&mut first).await < before + 2 {
-        sleep(REFUSAL_INTERVAL).await;
-    }
     old.freeze().expect("it is frozen");
     let acquiring = async {
         let mut attempts = Vec::new();
@@ -290,5 +300,6 @@ async fn a_connection_that_an_old_primary_welcomes_after_the_failover_is_not_use
             served += 1;
         }
     }
-    assert!(served > 0, "no connection was made");
+    // Each connection begins with one. Some are those of looks.
+    served > 0 && rollbacks(&mut first).await > before + LOOKS
 }

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use seckill::domain::{OrderId, OrderStatus};
 use seckill::store::{
@@ -13,6 +14,7 @@ use seckill::store::{
 use sqlx::{AssertSqlSafe, Executor, MySqlPool, Row};
 use testbed::{Action, Command, Database, Proxy, Times};
 use tokio::task::block_in_place;
+use tokio::time::sleep;
 
 use crate::breakable::until_ready;
 use crate::crowd::{Books, Crowd, Fate, Try, buy_at, buy_with_key};
@@ -22,6 +24,9 @@ const STOCK: u32 = 100;
 const USER: u64 = 7;
 /// A machine that stands still for 5 s ends a call before the other node writes.
 const TRIES: u32 = 5;
+/// For another node to abort a transaction. A call is given up after 5 s.
+const IN_TIME: Duration = Duration::from_secs(4);
+const POLL: Duration = Duration::from_millis(5);
 const TAKE: &str = "UPDATE units SET stock = stock - 1 WHERE id = 1";
 /// An abort ends it without an error.
 const SLEEP: &str = "DO SLEEP(60)";
@@ -184,29 +189,58 @@ async fn a_purchase_that_another_node_aborts_a_dozen_times_before_its_commit_is_
         let database_url = proxy.instead_of(nodes()[0].addr(), &url);
         let service = Service::start_at(Place { database_url, ..fresh }, flags).await;
         let voucher = service.voucher(STOCK).await;
-        // A COMMIT that is its own packet.
-        let hold = || proxy.arm(Command::sql("COMMIT"), Action::HoldRequest, Times::Next(1));
-        let mut commit = hold();
-        let buying = buy_with_key(&service.url, &voucher, USER, "a-key");
-        let aborting = async {
-            for number in 1..=ABORTS {
-                eventually("the COMMIT is sent", async || commit.fired() == 1).await;
-                let before = pair.aborted().await;
-                let tx = Transaction::open(&pair.pools[1]).await.expect("a transaction");
-                let written = tx.commit_after(rewrite.map(str::to_owned).to_vec()).await;
-                assert!(written.is_ok(), "{name}: the other node writes the row");
-                eventually("it is aborted", async || pair.aborted().await > before).await;
-                let next = (number < ABORTS).then(hold);
+        let mut sold = None;
+        for user in (USER..).take(TRIES as usize) {
+            // A COMMIT that is its own packet.
+            let hold = || proxy.arm(Command::sql("COMMIT"), Action::HoldRequest, Times::Next(1));
+            let mut commit = hold();
+            let key = format!("key-{user}");
+            let buying = buy_with_key(&service.url, &voucher, user, &key);
+            let aborting = async {
+                for number in 1..=ABORTS {
+                    let is_sent = async || commit.fired() == 1;
+                    if !within(IN_TIME, is_sent).await {
+                        break;
+                    }
+                    let before = pair.aborted().await;
+                    let tx = Transaction::open(&pair.pools[1]).await.expect("a transaction");
+                    let written = tx.commit_after(rewrite.map(str::to_owned).to_vec()).await;
+                    let is_aborted = async || pair.aborted().await > before;
+                    if written.is_err() || !within(IN_TIME, is_aborted).await {
+                        break;
+                    }
+                    let next = (number < ABORTS).then(hold);
+                    commit.release();
+                    let Some(next) = next else { return true };
+                    commit = next;
+                }
                 commit.release();
-                commit = next.unwrap_or(commit);
+                false
+            };
+            let (bought, is_aborted) = tokio::join!(buying, aborting);
+            if let (Fate::Bought(order), true) = (bought.fate(), is_aborted) {
+                sold = Some((user, order));
+                break;
             }
-        };
-        let (bought, ()) = tokio::join!(buying, aborting);
-        let Fate::Bought(order) = bought.fate() else { panic!("{name}: {}", bought.words()) };
+            println!("{name}: {is_aborted}, {}", bought.words());
+        }
+        let (user, order) = sold.unwrap_or_else(|| panic!("{name}: no purchase in {TRIES} tries"));
         let books = Books::read(&url, &voucher).await;
         books.add_up_to(STOCK.into());
-        assert_eq!(books.of(USER), [order], "{name}");
+        assert_eq!(books.of(user), [order], "{name}");
     }
+}
+
+/// Whether that is so in time.
+async fn within(time: Duration, mut is_so: impl AsyncFnMut() -> bool) -> bool {
+    let began = Instant::now();
+    while !is_so().await {
+        if began.elapsed() > time {
+            return false;
+        }
+        sleep(POLL).await;
+    }
+    true
 }
 
 /// A transaction of one node that has what others wrote, and has written, and by what it is
