@@ -333,7 +333,9 @@ impl Deployment {
     /// used again: queues are kept under the ids of vouchers, which restart at 1.
     pub async fn end_and_drop(self) -> Result<()> {
         let (server, name, number) = (self.database.clone(), self.name.clone(), self.number);
-        let redis: Vec<Arc<Redis>> = self.redis.all().cloned().collect();
+        // A Redis Cluster has ended with it, and has one database only.
+        let is_shared = self.redis.cluster.is_none();
+        let redis: Vec<Arc<Redis>> = self.redis.all().filter(|_| is_shared).cloned().collect();
         self.end().await;
         blocking(move || {
             for one in redis {

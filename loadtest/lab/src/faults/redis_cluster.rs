@@ -12,8 +12,8 @@ use super::{FaultContext, POLL_INTERVAL, no_witness, witness};
 use crate::cell_axes::PurchaseMode;
 use crate::cluster::blocking;
 
-/// The keys of queues; those of a voucher are in one slot.
-const QUEUES: &str = "{v:*";
+/// The key that a queue has as long as its sale. All of a voucher are in one slot.
+const QUEUES: &str = "{v:*}:sale";
 /// How long a key may take to be hit while it is in use.
 const HIT_WITHIN: Duration = Duration::from_secs(30);
 /// How long another node may take to become the master, and the former one to follow it.
