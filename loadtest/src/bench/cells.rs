@@ -150,7 +150,7 @@ const fn traced(trace_ratio: &'static str, setup: Setup) -> Measurement {
 }
 
 /// All cells; in this order they are measured within their part of a round.
-pub const CELLS: [Cell; 50] = [
+pub const CELLS: [Cell; 51] = [
     cell("bare:1", Measurement::Bare(1)),
     cell("bare:8", Measurement::Bare(8)),
     cell("bare:32", Measurement::Bare(32)),
@@ -178,6 +178,7 @@ pub const CELLS: [Cell; 50] = [
     cell("grouped, keys", Measurement::Orders(Setup { with_keys: true, ..GROUPED })),
     cell(PLAIN, Measurement::Constant(SINGLE.connections)),
     cell("sold out", Measurement::SoldOut(SINGLE)),
+    cell("sold out x3", Measurement::SoldOut(Setup { replicas: 3, ..SINGLE })),
     cell("sold out, revoked", Measurement::SoldOut(Setup { revoked: 100_000, ..SINGLE })),
     cell("memory", Measurement::Memory(GROUPED)),
     cell("start", Measurement::Start(GROUPED)),

@@ -53,6 +53,7 @@ use loadtest_measure::error::{Error, Result};
 use loadtest_measure::host::HostReport;
 use loadtest_measure::machine::{Builds, Machine, Profiles, Versions};
 use serde::Serialize;
+use testbed::Flavor;
 use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 
@@ -165,6 +166,12 @@ impl Bench {
             cells.iter().filter_map(|cell| cell.setup()).map(|s| s.needs).collect();
         let parts = &self.parts;
         let cluster = Cluster::start(parts.servers, parts.program.clone(), &needs).await?;
+        let is_of_mariadb = |setup: &Setup| setup.topology.is_of_mariadb();
+        if cluster.flavor() == Flavor::MySql
+            && cells.iter().filter_map(|cell| cell.setup()).any(is_of_mariadb)
+        {
+            return Err(Error::Usage("the row galera is MariaDB's: leave it out".to_owned()));
+        }
         // Any deployment's tokens are good at all others.
         let deployment = cluster.deploy(DeploymentSpec::default()).await?;
         let count =

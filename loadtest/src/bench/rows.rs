@@ -106,7 +106,7 @@ const fn traced(
 }
 
 /// All rows. A new one needs a line here, and a cell in `cells.rs` unless there is one.
-pub const ROWS: [Row; 51] = [
+pub const ROWS: [Row; 52] = [
     costing(
         11.0,
         row("grouped-64", "grouped, orders/s", ("grouped:64", BARE), Some(at_least(2.5, 5.0))),
@@ -168,6 +168,7 @@ pub const ROWS: [Row; 51] = [
         1.4,
         row("sold-out", "sold out, answers/s", ("sold out", CONSTANT), Some(at_least(0.75, 0.75))),
     ),
+    row("sold-out-replicas", "the same, 3 behind HAProxy", ("sold out x3", &["sold out"]), None),
     of(
         Figure::P99,
         row(

@@ -366,7 +366,7 @@ async fn start(deployment: &Deployment, setup: &Setup) -> Result<Duration> {
     Ok(took)
 }
 
-/// The processes that serve a deployment.
+/// The processes that serve a deployment; of a group of servers the first.
 pub fn servers_of(deployment: &Deployment) -> Vec<NamedProcess> {
     let mut all = vec![
         (DATABASE, deployment.database().pid()),

@@ -8,7 +8,7 @@ set -eu
 state=$1
 shift
 if grep -q '^uuid: *0*-0*-0*-0*-0*$' "$state"; then
-    echo "this node was killed within a schema change or a transfer: it needs a copy of all files" >&2
+    echo "killed within a schema change or a transfer: this node needs a copy of all files" >&2
     exit 1
 fi
 if grep -q '^seqno: *-1$' "$state"; then
