@@ -278,12 +278,13 @@ async fn is_served_by_the_new_primary_alone() -> bool {
     let before = rollbacks(&mut first).await;
     old.freeze().expect("it is frozen");
     let acquiring = async {
-        let mut attempts = Vec::new();
+        let (mut attempts, began) = (Vec::new(), Instant::now());
         while pool.connect_options().get_port() == old.addr().port() {
             attempts.push(tokio::spawn({
                 let pool = pool.clone();
                 async move { pool.acquire().await }
             }));
+            assert!(began.elapsed() < FOLLOWED_AT_LAST, "the pool stays at the old primary");
             sleep(REFUSAL_INTERVAL).await;
         }
         block_in_place(|| old.thaw()).expect("it goes on");

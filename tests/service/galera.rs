@@ -14,11 +14,10 @@ use seckill::store::{
 use sqlx::{AssertSqlSafe, Executor, MySqlPool, Row};
 use testbed::{Action, Command, Database, Proxy, Times};
 use tokio::task::block_in_place;
-use tokio::time::sleep;
 
 use crate::breakable::until_ready;
 use crate::crowd::{Books, Crowd, Fate, Try, buy_at, buy_with_key};
-use crate::support::{Place, Service, eventually, make_admins, servers};
+use crate::support::{Place, Service, eventually, make_admins, servers, within};
 
 const STOCK: u32 = 100;
 const USER: u64 = 7;
@@ -26,7 +25,6 @@ const USER: u64 = 7;
 const TRIES: u32 = 5;
 /// For another node to abort a transaction. A call is given up after 5 s.
 const IN_TIME: Duration = Duration::from_secs(4);
-const POLL: Duration = Duration::from_millis(5);
 const TAKE: &str = "UPDATE units SET stock = stock - 1 WHERE id = 1";
 /// An abort ends it without an error.
 const SLEEP: &str = "DO SLEEP(60)";
@@ -217,30 +215,20 @@ async fn a_purchase_that_another_node_aborts_a_dozen_times_before_its_commit_is_
                 commit.release();
                 false
             };
+            let began = Instant::now();
             let (bought, is_aborted) = tokio::join!(buying, aborting);
             if let (Fate::Bought(order), true) = (bought.fate(), is_aborted) {
                 sold = Some((user, order));
                 break;
             }
-            println!("{name}: {is_aborted}, {}", bought.words());
+            let stood_still = !is_aborted || began.elapsed() > IN_TIME;
+            assert!(stood_still, "{name}: {}", bought.words());
         }
         let (user, order) = sold.unwrap_or_else(|| panic!("{name}: no purchase in {TRIES} tries"));
         let books = Books::read(&url, &voucher).await;
         books.add_up_to(STOCK.into());
         assert_eq!(books.of(user), [order], "{name}");
     }
-}
-
-/// Whether that is so in time.
-async fn within(time: Duration, mut is_so: impl AsyncFnMut() -> bool) -> bool {
-    let began = Instant::now();
-    while !is_so().await {
-        if began.elapsed() > time {
-            return false;
-        }
-        sleep(POLL).await;
-    }
-    true
 }
 
 /// A transaction of one node that has what others wrote, and has written, and by what it is

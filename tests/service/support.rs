@@ -295,14 +295,19 @@ pub(crate) async fn eventually(what: &str, holds: impl AsyncFnMut() -> bool) {
 }
 
 /// Waits until the condition holds; panics with `what` after that many seconds.
-pub(crate) async fn eventually_within(
-    seconds: u64,
-    what: &str,
-    mut holds: impl AsyncFnMut() -> bool,
-) {
-    let deadline = Instant::now() + Duration::from_secs(seconds);
+pub(crate) async fn eventually_within(seconds: u64, what: &str, holds: impl AsyncFnMut() -> bool) {
+    let in_time = within(Duration::from_secs(seconds), holds).await;
+    assert!(in_time, "not within {seconds} s: {what}");
+}
+
+/// Waits until the condition holds; whether it did in that time.
+pub(crate) async fn within(time: Duration, mut holds: impl AsyncFnMut() -> bool) -> bool {
+    let deadline = Instant::now() + time;
     while !holds().await {
-        assert!(Instant::now() < deadline, "not within {seconds} s: {what}");
+        if Instant::now() >= deadline {
+            return false;
+        }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+    true
 }

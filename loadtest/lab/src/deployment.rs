@@ -334,8 +334,10 @@ impl Deployment {
     pub async fn end_and_drop(self) -> Result<()> {
         let (server, name, number) = (self.database.clone(), self.name.clone(), self.number);
         // A Redis Cluster has ended with it, and has one database only.
-        let is_shared = self.redis.cluster.is_none();
-        let redis: Vec<Arc<Redis>> = self.redis.all().filter(|_| is_shared).cloned().collect();
+        let redis: Vec<Arc<Redis>> = match self.redis.cluster {
+            Some(_) => Vec::new(),
+            None => self.redis.all().cloned().collect(),
+        };
         self.end().await;
         blocking(move || {
             for one in redis {
