@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs the missing servers that the tests and the demo start: Redis, MariaDB (unless MariaDB or
-# MySQL is there), HAProxy, ZooKeeper, etcd. Silent when nothing is missing. It starts no service
-# and changes no running one.
+# MySQL is there), HAProxy, ZooKeeper, etcd, NATS. Silent when nothing is missing. It starts no
+# service and changes no running one.
 # With --for-demo it installs Redis, MariaDB and HAProxy alone: the demo starts no others.
 # With --for-bench it also installs sysbench.
 # With --for-tests it also installs sysbench, Chromium with its driver, Galera for MariaDB,
@@ -106,6 +106,8 @@ look() {
     have_jar zookeeper || need "ZooKeeper" "libzookeeper-java"
     # The package etcd-server brings a service.
     have etcd || need "etcd" "etcd-server"
+    # The package brings a service.
+    have nats-server || need "NATS" "nats-server"
     # Makes the certificate of a Redis that speaks TLS.
     have openssl || need "openssl" "openssl"
     [ "$also" != --for-tests ] || have_browser ||
@@ -172,9 +174,10 @@ print_sizes() {
 install_missing_packages() {
     forbid_service_starts
     echo "Installing with apt: $packages"
-    haproxy_is_new=1 etcd_is_new=1
+    haproxy_is_new=1 etcd_is_new=1 nats_is_new=1
     have haproxy && haproxy_is_new=
     have etcd && etcd_is_new=
+    have nats-server && nats_is_new=
     # shellcheck disable=SC2086  # a list of words
     apt-cache show $packages >/dev/null 2>&1 || apt_get -qq update
     print_sizes
@@ -183,6 +186,8 @@ install_missing_packages() {
     # The services must not start with the machine either.
     [ -z "$haproxy_is_new" ] || as_root update-rc.d haproxy disable >/dev/null 2>&1 || true
     [ -z "$etcd_is_new" ] || as_root update-rc.d etcd disable >/dev/null 2>&1 || true
+    # It has a unit of systemd alone.
+    [ -z "$nats_is_new" ] || as_root systemctl disable nats-server >/dev/null 2>&1 || true
 }
 
 look

@@ -18,6 +18,7 @@ use crate::etcd::{Etcd, EtcdOptions};
 use crate::etcd_cluster::EtcdCluster;
 use crate::haproxy::{Haproxy, HaproxyOptions};
 use crate::logs;
+use crate::nats::{Nats, NatsOptions};
 use crate::program::Program;
 use crate::programs::Programs;
 use crate::reaper::Reaper;
@@ -256,6 +257,14 @@ impl Bed {
     /// As [`Bed::etcd`]; also if they do not become a cluster.
     pub fn etcd_cluster(&self, options: EtcdOptions) -> Result<EtcdCluster> {
         EtcdCluster::start(&self.inner, options)
+    }
+
+    /// Starts a NATS server with `JetStream`.
+    ///
+    /// # Errors
+    /// If it is not installed or does not become ready.
+    pub fn nats(&self, options: &NatsOptions) -> Result<Nats> {
+        Nats::start(&self.inner, options)
     }
 
     /// Starts a replica of a service and awaits `GET /readyz`.

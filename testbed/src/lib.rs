@@ -1,10 +1,10 @@
 //! Real private servers on free loopback ports, for tests and the laboratory.
 //!
 //! A [`Bed`] owns a temporary folder (mode 0700) and every process started in it. These are
-//! [`Redis`], a [`Database`] (MariaDB or MySQL), [`ZooKeeper`], [`Etcd`], [`Replica`]s of a program
-//! that speaks HTTP, and [`Haproxy`] in front of them. Each is a [`Process`] that can be killed,
-//! frozen, thawed, stopped and restarted. Every start is awaited with a deadline, and every failure
-//! carries the log's tail.
+//! [`Redis`], a [`Database`] (MariaDB or MySQL), [`ZooKeeper`], [`Etcd`], [`Nats`], [`Replica`]s of
+//! a program that speaks HTTP, and [`Haproxy`] in front of them. Each is a [`Process`] that can be
+//! killed, frozen, thawed, stopped and restarted. Every start is awaited with a deadline, and every
+//! failure carries the log's tail.
 //!
 //! ```no_run
 //! use testbed::{Bed, Flavor, RedisOptions, ReplicaSpec};
@@ -41,11 +41,11 @@
 //! Modules in reading order: `bed` (the folder and its end), `bed_state` (what servers know of it),
 //! `spawner`, `reaper`, `process` (one server and what can be done to it), `probe` (readiness).
 //! One file per server follows: `redis`, `redis_cluster`, `redis_sentinel`, `database`,
-//! `ensemble`, `zookeeper`, `zookeeper_ensemble`, `etcd`, `etcd_cluster`, `replica`, `haproxy`,
-//! `program`. `proxy` is a way on which things go wrong; `shim` a clock that can be set and a disk
-//! that can be stalled or filled. Tools are `certificates`, `mysql_wire`, `zookeeper_wire`,
-//! `zookeeper_introducer`, `forward_proxy`, `resp`, `programs`, `ports`, `stopwatch`, `logs` and
-//! `error`.
+//! `ensemble`, `zookeeper`, `zookeeper_ensemble`, `etcd`, `etcd_cluster`, `nats`, `replica`,
+//! `haproxy`, `program`. `proxy` is a way on which things go wrong; `shim` a clock that can be set
+//! and a disk that can be stalled or filled. Tools are `certificates`, `mysql_wire`,
+//! `zookeeper_wire`, `zookeeper_introducer`, `forward_proxy`, `resp`, `programs`, `ports`,
+//! `stopwatch`, `logs` and `error`.
 
 #![warn(missing_debug_implementations, clippy::must_use_candidate)]
 
@@ -62,6 +62,7 @@ mod forward_proxy;
 mod haproxy;
 mod logs;
 mod mysql_wire;
+mod nats;
 mod ports;
 mod probe;
 mod process;
@@ -91,6 +92,7 @@ pub use etcd::{Etcd, EtcdOptions};
 pub use etcd_cluster::EtcdCluster;
 pub use evictions::Evictions;
 pub use haproxy::{Haproxy, HaproxyOptions};
+pub use nats::{Nats, NatsOptions};
 pub use process::Process;
 pub use program::Program;
 pub use proxy::{Action, Command, Counts, Direction, MessageDrop, Proxy, Rule, Times};

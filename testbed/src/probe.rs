@@ -30,6 +30,8 @@ pub(crate) enum Probe {
     ZooKeeper { address: SocketAddr },
     /// `/health`, which asks a majority.
     Etcd { address: SocketAddr },
+    /// PING by that user.
+    Nats { address: SocketAddr, login: Option<[String; 2]> },
     /// The line that names its address, then 200 from `/readyz` there.
     Replica { address: Arc<OnceLock<SocketAddr>> },
     /// It listens on all these addresses. Without live replicas its answers say nothing, and those
@@ -64,6 +66,7 @@ impl Probe {
             Self::Database { login, version } => login_works(login, version),
             Self::ZooKeeper { address } => zookeeper_serves(*address),
             Self::Etcd { address } => etcd_serves(*address),
+            Self::Nats { address, login } => nats_serves(*address, login.as_ref()),
             Self::Replica { address } => replica_is_ready(log, address),
             Self::Listens { addresses } => listens_on(pid, addresses),
         };
@@ -98,6 +101,18 @@ fn etcd_serves(address: SocketAddr) -> Result<(), String> {
     let answer = http_get(address, "/health")?;
     let is_healthy = answer.contains("\"health\":\"true\"");
     if is_healthy { Ok(()) } else { Err(format!("it answers {answer:?}")) }
+}
+
+fn nats_serves(address: SocketAddr, login: Option<&[String; 2]>) -> Result<(), String> {
+    let login = login.map_or(String::new(), |[user, password]| {
+        format!(",\"user\":\"{user}\",\"pass\":\"{password}\"")
+    });
+    let request = format!("CONNECT {{\"verbose\":false{login}}}\r\nPING\r\n");
+    let is_enough = |answer: &str| answer.contains("PONG\r\n");
+    let answer = exchange(address, &request, is_enough)?;
+    // Without JetStream it says nothing of it.
+    let serves = is_enough(&answer) && answer.contains("\"jetstream\":true");
+    if serves { Ok(()) } else { Err(format!("it answers {answer:?}")) }
 }
 
 /// What a `ZooKeeper` says to one of its four-letter words.
