@@ -20,8 +20,8 @@ build-demo := cargo build -p seckill -p loadtest --bins --profile demo --locked
 build-release := cargo build -p seckill -p loadtest --bins --release --locked
 
 # Of the lock library: each by itself, and those that meet in no other build.
-features := none redis mysql zookeeper etcd macros tower injected-bugs failpoints \
-  mysql,zookeeper,etcd,failpoints
+features := none redis mysql zookeeper etcd nats macros tower injected-bugs failpoints \
+  mysql,zookeeper,etcd,nats,failpoints
 
 # Most tests wait for servers and for leases, not for a processor.
 export RUST_TEST_THREADS ?= 4
@@ -181,7 +181,7 @@ test-mysql: install-all dev-binaries ## Run the tests on MySQL instead of MariaD
 # Debian's Valkey 9 is fetched into target/valkey/; REDIS_SERVER=/path/to/server takes another one.
 # VALKEY_SUITE=trixie deploy/fetch-valkey.sh target/valkey8 fetches Valkey 8 and prints its path.
 # Of the tests, those whose subject is in Redis; docs/redis.md lists what they are about.
-not-redis := mysql- zookeeper:: etcd:: local:: none:: client-
+not-redis := mysql- zookeeper:: etcd:: nats:: local:: none:: client-
 # The flaws of locks in Redis.
 of-redis-flaws := failover:: five:: late_release:: long_work:: reentry:: stays_for_ever:: \
   wake_up:: clocks:: server_clock::a_redis

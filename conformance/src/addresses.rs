@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use distlock::mysql::MySqlServerOptions;
 use distlock::{
-    Backends, EtcdServer, LockError, MySqlServer, RedisConnection, RedisServer, Replication,
-    ZooKeeperServer,
+    Backends, EtcdServer, LockError, MySqlServer, NatsServer, RedisConnection, RedisServer,
+    Replication, ZooKeeperServer,
 };
 use redis::aio::ConnectionManagerConfig;
 use serde::{Deserialize, Serialize};
@@ -19,6 +19,9 @@ const ZOOKEEPER_SESSION: Duration = Duration::from_secs(1);
 
 /// How long a dead holder keeps its locks in etcd: for the shortest TTL there is.
 const ETCD_TTL: Duration = Duration::from_millis(1500);
+
+/// How long a dead holder keeps its locks in NATS.
+const NATS_TTL: Duration = Duration::from_secs(1);
 
 /// Connections of one process: holders of and waiters for a lock of `mysql-row` or `mysql-named`
 /// keep one each.
@@ -48,6 +51,10 @@ pub struct Addresses {
     pub etcd: Option<String>,
     /// The TTL of that, if not as short as takeovers want it.
     pub etcd_ttl_ms: Option<u64>,
+    /// `nats://host:port`
+    pub nats: Option<String>,
+    /// The TTL of that, if not as short as takeovers want it. Each TTL has a bucket of its own.
+    pub nats_ttl_ms: Option<u64>,
 }
 
 impl Addresses {
@@ -65,13 +72,16 @@ impl Addresses {
             zookeeper_session_ms: None,
             etcd: Some("127.0.0.1:1".into()),
             etcd_ttl_ms: None,
+            nats: Some("nats://127.0.0.1:1".into()),
+            nats_ttl_ms: None,
         }
     }
 
     /// For kinds whose lease is not that of their callers: what a dead holder keeps its locks for.
     pub fn set_ttl(&mut self, ttl: Duration) {
         let ttl_ms = u64::try_from(ttl.as_millis()).ok();
-        (self.zookeeper_session_ms, self.etcd_ttl_ms) = (ttl_ms, ttl_ms);
+        self.zookeeper_session_ms = ttl_ms;
+        (self.etcd_ttl_ms, self.nats_ttl_ms) = (ttl_ms, ttl_ms);
     }
 
     /// Makes what mechanisms need. No server is asked before a lock is, except for a session with
@@ -96,8 +106,16 @@ impl Addresses {
                 None => None,
             },
             etcd: self.etcd.as_ref().map(|at| EtcdServer::connect_lazily(at, ttl)).transpose()?,
+            nats: self.nats_server()?,
             redlock_restart_delay: Duration::ZERO,
         })
+    }
+
+    fn nats_server(&self) -> Result<Option<NatsServer>, LockError> {
+        let ttl = self.nats_ttl_ms.map_or(NATS_TTL, Duration::from_millis);
+        let bucket = format!("locks-{}", ttl.as_millis());
+        let connect = |url: &String| NatsServer::connect_lazily(url, &bucket, ttl);
+        self.nats.as_ref().map(connect).transpose()
     }
 
     /// The database, if there is one.

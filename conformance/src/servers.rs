@@ -12,7 +12,8 @@ use distlock::{
     guarantees, locker,
 };
 use testbed::{
-    Bed, Database, Etcd, EtcdOptions, Flavor, Redis, RedisOptions, ZooKeeper, ZooKeeperOptions,
+    Bed, Database, Etcd, EtcdOptions, Flavor, Nats, NatsOptions, Redis, RedisOptions, ZooKeeper,
+    ZooKeeperOptions,
 };
 use tokio::runtime::Builder;
 use uuid::Uuid;
@@ -47,6 +48,8 @@ pub enum Home {
     ZooKeeper,
     /// etcd.
     Etcd,
+    /// NATS.
+    Nats,
 }
 
 /// What the kind lives on.
@@ -58,6 +61,7 @@ pub fn home(kind: LockKind) -> Home {
         Backend::MySql => Home::Database,
         Backend::ZooKeeper => Home::ZooKeeper,
         Backend::Etcd => Home::Etcd,
+        Backend::Nats => Home::Nats,
     }
 }
 
@@ -130,6 +134,7 @@ pub struct Servers {
     database: OnceLock<Database>,
     zookeeper: OnceLock<ZooKeeper>,
     etcd: OnceLock<Etcd>,
+    nats: OnceLock<Nats>,
 }
 
 /// Those that were needed so far, one of each.
@@ -142,6 +147,8 @@ pub struct StartedServers<'a> {
     pub zookeeper: Option<&'a ZooKeeper>,
     /// The etcd.
     pub etcd: Option<&'a Etcd>,
+    /// The NATS server.
+    pub nats: Option<&'a Nats>,
 }
 
 impl Servers {
@@ -154,6 +161,7 @@ impl Servers {
             database: OnceLock::new(),
             zookeeper: OnceLock::new(),
             etcd: OnceLock::new(),
+            nats: OnceLock::new(),
         }
     }
 
@@ -210,6 +218,11 @@ impl Servers {
         self.etcd.get_or_init(|| self.bed.etcd(EtcdOptions::default()).expect("an etcd"))
     }
 
+    /// The NATS server.
+    pub fn nats(&self) -> &Nats {
+        self.nats.get_or_init(|| self.bed.nats(&NatsOptions::default()).expect("a NATS server"))
+    }
+
     /// What has been started.
     pub fn started(&self) -> StartedServers<'_> {
         let one_of_five = || self.independent_redis.get().and_then(|all| all.first());
@@ -218,6 +231,7 @@ impl Servers {
             database: self.database.get(),
             zookeeper: self.zookeeper.get(),
             etcd: self.etcd.get(),
+            nats: self.nats.get(),
         }
     }
 
@@ -249,6 +263,7 @@ impl Servers {
                 addresses.zookeeper = Some(self.zookeeper().connect_string().to_owned());
             }
             Home::Etcd => addresses.etcd = Some(self.etcd().endpoint().to_owned()),
+            Home::Nats => addresses.nats = Some(self.nats().url().to_owned()),
             Home::Process => {}
         }
     }

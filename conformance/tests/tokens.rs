@@ -1,7 +1,7 @@
 //! Fencing tokens of every kind that has some rise strictly, whatever happens to its servers and
-//! its holders. Own tokens are those of `mysql-table`, `zookeeper` and `etcd`; all others are
-//! issued in the database. Witnesses: each failure is seen to have happened before the next token
-//! is asked for.
+//! its holders. Own tokens are those of `mysql-table`, `zookeeper`, `etcd` and `nats`; all others
+//! are issued in the database. Witnesses: each failure is seen to have happened before the next
+//! token is asked for.
 
 use std::time::Duration;
 
@@ -60,10 +60,12 @@ impl Place {
             let replica = Replica::of(&servers, &master);
             (master, replica)
         });
-        if matches!(home(kind), Home::ZooKeeper | Home::Etcd | Home::IndependentRedis) {
+        let is_apart = matches!(home(kind), Home::ZooKeeper | Home::Etcd | Home::Nats);
+        if is_apart || home(kind) == Home::IndependentRedis {
             let addresses = servers.addresses(kind);
             setup.addresses.zookeeper = addresses.zookeeper;
             setup.addresses.etcd = addresses.etcd;
+            setup.addresses.nats = addresses.nats;
             setup.addresses.independent_redis = addresses.independent_redis;
         }
         setup.kind = kind.to_string();
@@ -91,7 +93,7 @@ impl Place {
                 self.fail_over();
             }
             Home::IndependentRedis => self.flush(),
-            Home::Database | Home::ZooKeeper | Home::Etcd => self.kill_the_server(),
+            Home::Database | Home::ZooKeeper | Home::Etcd | Home::Nats => self.kill_the_server(),
             Home::Process => panic!("{} has no server", self.kind),
         }
         self.tokens
@@ -144,6 +146,7 @@ impl Place {
         let server = match home(self.kind) {
             Home::Database => self.servers.database(),
             Home::Etcd => self.servers.etcd() as &testbed::Process,
+            Home::Nats => self.servers.nats() as &testbed::Process,
             _ => self.servers.zookeeper() as &testbed::Process,
         };
         let pid = server.pid();

@@ -49,6 +49,8 @@ const _: () = {
 
 #[cfg(feature = "etcd")]
 const _: () = is_shared::<crate::EtcdServer>();
+#[cfg(feature = "nats")]
+const _: () = is_shared::<crate::NatsServer>();
 
 #[cfg(feature = "zookeeper")]
 const _: () = is_shared::<crate::ZooKeeperServer>();
@@ -120,6 +122,13 @@ mod etcd {
     use crate::EtcdServer;
 
     opaque_debug!(EtcdServer);
+}
+
+#[cfg(feature = "nats")]
+mod nats {
+    use crate::NatsServer;
+
+    opaque_debug!(NatsServer);
 }
 
 #[cfg(feature = "zookeeper")]

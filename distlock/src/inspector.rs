@@ -34,7 +34,7 @@ pub struct ListCursor(pub(crate) CursorPosition);
 /// What a cursor remembers, by backend.
 pub(crate) enum CursorPosition {
     /// The last name of the page before, which need not be UTF-8.
-    #[cfg(any(feature = "etcd", feature = "mysql", feature = "zookeeper"))]
+    #[cfg(any(feature = "etcd", feature = "mysql", feature = "nats", feature = "zookeeper"))]
     After(Vec<u8>),
     /// The last row of the page before.
     #[cfg(feature = "mysql")]

@@ -107,6 +107,7 @@ macro_rules! kinds {
     (@locker IndependentRedis $($made:tt)+) => { kinds!(@feature "redis" $($made)+) };
     (@locker MySql $($made:tt)+) => { kinds!(@feature "mysql" $($made)+) };
     (@locker Etcd $($made:tt)+) => { kinds!(@feature "etcd" $($made)+) };
+    (@locker Nats $($made:tt)+) => { kinds!(@feature "nats" $($made)+) };
     (@locker ZooKeeper $($made:tt)+) => { kinds!(@feature "zookeeper" $($made)+) };
 
     // A mechanism whose backend is a feature of this crate.
@@ -175,6 +176,8 @@ pub enum Backend {
     ZooKeeper,
     /// An etcd cluster.
     Etcd,
+    /// A bucket of NATS `JetStream`.
+    Nats,
 }
 
 impl fmt::Display for LockKind {

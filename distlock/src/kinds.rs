@@ -39,6 +39,12 @@ pub(crate) mod etcd {
     pub(crate) mod lock;
 }
 
+#[cfg(feature = "nats")]
+#[path = "nats"]
+pub(crate) mod nats {
+    pub(crate) mod lock;
+}
+
 // In the order in which the literature introduces them.
 kinds! {
     /// No lock at all.
@@ -277,5 +283,20 @@ kinds! {
         fair: Yes, fencing: Yes,
         flaws: [PAUSED, STALE_READER],
         locker: |servers| self::etcd::lock::EtcdLock::new(servers.etcd()?),
+    }
+
+    /// A key of a NATS JetStream bucket, whose maximum age is the TTL.
+    Nats = "nats" {
+        backend: Nats, keys: None,
+        hold: Session, renewal: Heartbeat, wake: Message,
+        owner_checked: Atomic, idempotent: Yes, reentrant: No,
+        fair: No, fencing: Yes,
+        flaws: [
+            "entries age by the clock of their server, which may be set forward",
+            "a server that loses power forgets locks that it has not flushed to disk",
+            PAUSED,
+            STALE_READER,
+        ],
+        locker: |servers| self::nats::lock::NatsLock::new(servers.nats()?),
     }
 }

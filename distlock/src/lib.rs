@@ -44,10 +44,10 @@
 //! in the background. This crate cannot stop a holder that hangs. Data that two holders must never
 //! write needs a fencing [`Token`], or a lock that is the writing transaction itself.
 //!
-//! Features: `redis` (on by default), `mysql` (MySQL and MariaDB), `zookeeper` and `etcd` bring the
-//! kinds that live there. `macros` (on by default) is the attribute `locked`, and `tower` is
-//! `LockLayer`. [`guarantees`] is the table of what each kind promises and gets wrong. What is no
-//! lock has types of its own, with the feature `redis`: `Semaphore`, `ExpirableSemaphore` and
+//! Features: `redis` (on by default), `mysql` (MySQL and MariaDB), `zookeeper`, `etcd` and `nats`
+//! bring the kinds that live there. `macros` (on by default) is the attribute `locked`, and `tower`
+//! is `LockLayer`. [`guarantees`] is the table of what each kind promises and gets wrong. What is
+//! no lock has types of its own, with the feature `redis`: `Semaphore`, `ExpirableSemaphore` and
 //! `CountdownLatch`.
 //!
 //! Inside, three words carry the library:
@@ -79,7 +79,7 @@
 //!   that wait for each other), `failpoint` (where the laboratory makes processes fail);
 //! - `tower` (a request under a lock);
 //! - the mechanisms: `none`, `local`, `multi` with `multi_acquisition` and `multi_hold`, `redis`,
-//!   `mysql`, `zookeeper`, `etcd`;
+//!   `mysql`, `zookeeper`, `etcd`, `nats`;
 //!   `injected_bug` (feature `injected-bugs`) has locks with one deliberate bug each;
 //! - `synchronizer`: names of the types that are no locks, semaphores and a latch, in `redis`.
 
@@ -127,11 +127,15 @@ mod multi_hold;
 pub mod mysql;
 mod name;
 mod name_rate_limit;
+#[cfg(feature = "nats")]
+mod nats;
 mod none;
 mod options;
 mod owner;
 mod owner_tag;
 mod ownership;
+#[cfg(any(feature = "etcd", feature = "nats"))]
+mod percent_encoding;
 mod process_quantum;
 mod read_side;
 #[cfg(feature = "redis")]
@@ -168,6 +172,8 @@ pub use crate::kinds::redis::{
 };
 #[cfg(feature = "mysql")]
 pub use crate::mysql::MySqlServer;
+#[cfg(feature = "nats")]
+pub use crate::nats::NatsServer;
 #[cfg(feature = "redis")]
 pub use crate::redis::{
     CountdownLatch, ExpirableSemaphore, Permit, Permits, RedisAddress, RedisConnection,

@@ -86,7 +86,13 @@ pub enum LockWaiters {
     Unordered(Vec<String>),
 }
 
-#[cfg(any(feature = "etcd", feature = "redis", feature = "mysql", feature = "zookeeper"))]
+#[cfg(any(
+    feature = "etcd",
+    feature = "mysql",
+    feature = "nats",
+    feature = "redis",
+    feature = "zookeeper"
+))]
 impl LockHolder {
     /// A hold of that owner on one server, of which nothing else is known.
     pub(crate) fn of_owner(owner: String, lease: RemainingLease) -> Self {
@@ -138,7 +144,13 @@ impl LockState {
     }
 
     /// Held by these, or free without any.
-    #[cfg(any(feature = "etcd", feature = "redis", feature = "mysql", feature = "zookeeper"))]
+    #[cfg(any(
+        feature = "etcd",
+        feature = "mysql",
+        feature = "nats",
+        feature = "redis",
+        feature = "zookeeper"
+    ))]
     pub(crate) fn of(holders: Vec<LockHolder>) -> Self {
         if holders.is_empty() { Self::Free } else { Self::Held(holders) }
     }

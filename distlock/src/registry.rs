@@ -3,7 +3,13 @@
 #[cfg(feature = "redis")]
 use std::sync::Arc;
 
-#[cfg(any(feature = "etcd", feature = "redis", feature = "mysql", feature = "zookeeper"))]
+#[cfg(any(
+    feature = "etcd",
+    feature = "mysql",
+    feature = "nats",
+    feature = "redis",
+    feature = "zookeeper"
+))]
 use crate::LockError;
 #[cfg(feature = "redis")]
 use crate::Locker;
@@ -30,12 +36,22 @@ pub struct Backends {
     /// The cluster of the kind that needs one.
     #[cfg(feature = "etcd")]
     pub etcd: Option<crate::EtcdServer>,
+    /// The bucket of the kind that needs one.
+    #[cfg(feature = "nats")]
+    pub nats: Option<crate::NatsServer>,
 }
 
 #[cfg(feature = "etcd")]
 impl Backends {
     pub(crate) fn etcd(&self) -> Result<&crate::EtcdServer, LockError> {
         self.etcd.as_ref().ok_or(LockError::Unsupported("an etcd server"))
+    }
+}
+
+#[cfg(feature = "nats")]
+impl Backends {
+    pub(crate) fn nats(&self) -> Result<&crate::NatsServer, LockError> {
+        self.nats.as_ref().ok_or(LockError::Unsupported("a NATS server"))
     }
 }
 

@@ -33,6 +33,7 @@ fn the_laboratory_takes_every_kind_of_the_library_for_what_it_promises_to_be() {
             Backend::IndependentRedis => ExtraServers::IndependentRedis,
             Backend::ZooKeeper => ExtraServers::ZooKeeper,
             Backend::Etcd => ExtraServers::Etcd,
+            Backend::Nats => ExtraServers::Nats,
         };
         assert_eq!(lock.needs(), needs, "{kind}");
         let is_kept = matches!(promised.renewal, RenewalKind::Yes | RenewalKind::Heartbeat);

@@ -121,7 +121,7 @@ fn text(output: &Output) -> String {
 #[test]
 fn what_is_printed_can_be_pasted_and_used_at_once() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut up = UpProcess::start(&["--replicas", "1", "--zookeeper", "--etcd"]);
+    let mut up = UpProcess::start(&["--replicas", "1", "--zookeeper", "--etcd", "--nats"]);
     let load = up.line_with(&[" run --voucher "]);
     let exports = up.pasted("export ");
     let seckill = seckill().display().to_string();
@@ -129,14 +129,14 @@ fn what_is_printed_can_be_pasted_and_used_at_once() {
     let ping = up.pasted("redis-cli ");
     assert!(under_lock.contains("lock run --name") && !ping.is_empty(), "{}", up.printed);
     let mut script = format!("{exports}{under_lock}{ping}");
-    for kind in ["mysql-named", "zookeeper", "etcd"] {
+    for kind in ["mysql-named", "zookeeper", "etcd", "nats"] {
         writeln!(script, "{seckill} lock run --kind {kind} --name a -- echo in-{kind}")
             .expect("a string");
     }
     let output = sh(&script);
     assert_eq!(
         String::from_utf8_lossy(&output.stdout),
-        "under the lock\nPONG\nin-mysql-named\nin-zookeeper\nin-etcd\n",
+        "under the lock\nPONG\nin-mysql-named\nin-zookeeper\nin-etcd\nin-nats\n",
         "{script}{}",
         text(&output)
     );

@@ -174,6 +174,7 @@ impl LockAddresses {
             Backend::MySql => !Address::is_missing(self.database_url.as_ref()),
             Backend::ZooKeeper => self.servers.ensemble().is_some(),
             Backend::Etcd => self.servers.etcd().is_some(),
+            Backend::Nats => self.servers.nats().is_some(),
         }
     }
 }

@@ -6,7 +6,8 @@ use std::time::Duration;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use distlock::{
-    Backend, Fencing, LockKind, LockName, LockOptions, RedisAddress, Replication, guarantees,
+    Backend, Fencing, LockKind, LockName, LockOptions, NatsServer, RedisAddress, Replication,
+    guarantees,
 };
 
 use super::Address;
@@ -64,6 +65,13 @@ pub struct LockServers {
     /// cluster with users; without TLS.
     #[arg(long, env = "ETCD_ENDPOINTS", hide_env_values = true)]
     pub etcd_endpoints: Option<Address>,
+    /// Servers of `nats`: `nats://user:password@host:4222,nats://...`, with JetStream; without TLS.
+    #[arg(long, env = "NATS_URL", hide_env_values = true)]
+    pub nats_url: Option<Address>,
+    /// Bucket of `nats`, 1 to 64 letters, digits, `-` and `_`. It is made with the lease as its
+    /// maximum age if the server has none of that name; one that is there keeps its own.
+    #[arg(long, env = "NATS_BUCKET", default_value = NatsServer::DEFAULT_BUCKET)]
+    pub nats_bucket: String,
     /// How to connect to these and to the service's own Redis.
     #[command(flatten)]
     pub redis: RedisArgs,
@@ -112,6 +120,12 @@ impl LockServers {
         Some((url.expose(), url.given_as()))
     }
 
+    /// The NATS servers, and the setting that named them.
+    pub fn nats(&self) -> Option<(&str, &str)> {
+        let url = self.nats_url.as_ref().filter(|url| !url.expose().is_empty())?;
+        Some((url.expose(), url.given_as()))
+    }
+
     /// How long an empty server of `redlock` stays out after its start.
     pub fn redlock_restart_delay(&self) -> Duration {
         Duration::from_millis(self.redlock_restart_delay_ms.max(self.red_restart_delay_ms).into())
@@ -148,8 +162,12 @@ impl LockServers {
             Backend::Etcd if self.etcd().is_none() => {
                 Err(format!("the lock {kind} needs --etcd-endpoints (ETCD_ENDPOINTS)"))
             }
+            Backend::Nats if self.nats().is_none() => {
+                Err(format!("the lock {kind} needs --nats-url (NATS_URL)"))
+            }
             Backend::ZooKeeper
             | Backend::Etcd
+            | Backend::Nats
             | Backend::Process
             | Backend::Redis
             | Backend::MySql => Ok(()),

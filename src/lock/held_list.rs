@@ -157,8 +157,8 @@ fn groups(config: &LockLs) -> Result<Vec<KindGroup>, Failure> {
         }
     }
     if groups.is_empty() {
-        let need = "no server is given: set REDIS_URL, DATABASE_URL, REDLOCK_URLS, ZOOKEEPER_URL \
-                    or ETCD_ENDPOINTS";
+        let need = "no server is given: set REDIS_URL, DATABASE_URL, REDLOCK_URLS, \
+                    ZOOKEEPER_URL, ETCD_ENDPOINTS or NATS_URL";
         return Err(refused(need.to_owned()));
     }
     Ok(groups.into_iter().map(|(_, group)| group).collect())

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use distlock::mysql::{MySqlTokens, ensure_schema};
 use distlock::{
-    Backend, Backends, EtcdServer, Fencing, LockKind, Locks, MySqlServer, RedisServer,
+    Backend, Backends, EtcdServer, Fencing, LockKind, Locks, MySqlServer, NatsServer, RedisServer,
     ZooKeeperServer, guarantees, injected_bug, locker,
 };
 
@@ -88,6 +88,7 @@ pub async fn open(spec: LockSpec, endpoints: LockEndpoints<'_>) -> anyhow::Resul
         Backend::MySql => servers.mysql = endpoints.mysql().await?,
         Backend::ZooKeeper => servers.zookeeper = endpoints.zookeeper(spec.lease).await?,
         Backend::Etcd => servers.etcd = endpoints.etcd(spec.lease)?,
+        Backend::Nats => servers.nats = endpoints.nats(spec.lease)?,
         Backend::Process => {}
     }
     let locks = Locks::new(match spec.injected_bug.and_then(InjectedBug::lock_bug) {
@@ -128,6 +129,7 @@ pub fn server_name(kind: LockKind) -> &'static str {
         Backend::MySql => "database",
         Backend::ZooKeeper => "zookeeper",
         Backend::Etcd => "etcd",
+        Backend::Nats => "nats",
     }
 }
 
@@ -135,7 +137,7 @@ pub fn server_name(kind: LockKind) -> &'static str {
 /// Redis.
 pub fn has_servers_of_its_own(kind: LockKind, servers: &LockServers) -> bool {
     match kind.backend() {
-        Backend::IndependentRedis | Backend::ZooKeeper | Backend::Etcd => true,
+        Backend::IndependentRedis | Backend::ZooKeeper | Backend::Etcd | Backend::Nats => true,
         // The replicas that must confirm a lock.
         Backend::Redis => servers.lock_replication.confirmations() > 0,
         Backend::Process | Backend::MySql => false,
@@ -223,6 +225,14 @@ pub fn fingerprint(kind: LockKind, servers: &LockServers) -> Option<String> {
             let hosts = endpoints.rsplit_once('@').map_or(endpoints, |(_, hosts)| hosts);
             hosts.split(',').map(|endpoint| endpoint.trim().to_owned()).collect()
         }
+        Backend::Nats => {
+            let (urls, _) = servers.nats().unwrap_or_default();
+            let host = |url: &str| {
+                let url = url.trim().trim_end_matches('/');
+                url.rsplit(['@', '/']).next().unwrap_or_default().to_owned()
+            };
+            urls.split(',').map(|url| format!("{}/{}", host(url), servers.nats_bucket)).collect()
+        }
     };
     places.sort();
     // FNV-1a: the same in every build, unlike the standard library's.
@@ -258,6 +268,13 @@ impl LockEndpoints<'_> {
     fn etcd(&self, lease: Duration) -> anyhow::Result<Option<EtcdServer>> {
         let Some((endpoints, given_as)) = self.more.etcd() else { return Ok(None) };
         let server = EtcdServer::connect_lazily(endpoints, lease);
+        server.map(Some).with_context(|| format!("{given_as} is not usable"))
+    }
+
+    /// A new bucket keeps entries for as long as a dead holder keeps its locks.
+    fn nats(&self, lease: Duration) -> anyhow::Result<Option<NatsServer>> {
+        let Some((urls, given_as)) = self.more.nats() else { return Ok(None) };
+        let server = NatsServer::connect_lazily(urls, &self.more.nats_bucket, lease);
         server.map(Some).with_context(|| format!("{given_as} is not usable"))
     }
 

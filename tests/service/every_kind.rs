@@ -6,7 +6,9 @@ use std::sync::OnceLock;
 
 use distlock::{Backend, LockKind};
 use seckill::domain::Role;
-use testbed::{Etcd, EtcdOptions, Redis, RedisOptions, Replica, ZooKeeper, ZooKeeperOptions};
+use testbed::{
+    Etcd, EtcdOptions, Nats, NatsOptions, Redis, RedisOptions, Replica, ZooKeeper, ZooKeeperOptions,
+};
 use tokio::task::{JoinSet, spawn_blocking};
 
 use crate::caller::Caller;
@@ -27,6 +29,7 @@ struct ExtraServers {
     independent: Vec<Redis>,
     zookeeper: ZooKeeper,
     etcd: Etcd,
+    nats: Nats,
 }
 
 impl ExtraServers {
@@ -37,7 +40,8 @@ impl ExtraServers {
             let independent = bed.redis_many(3, RedisOptions::default()).expect("three Redis");
             let zookeeper = bed.zookeeper(ZooKeeperOptions::default()).expect("a ZooKeeper");
             let etcd = bed.etcd(EtcdOptions::default()).expect("an etcd");
-            Self { independent, zookeeper, etcd }
+            let nats = bed.nats(&NatsOptions::default()).expect("a NATS server");
+            Self { independent, zookeeper, etcd, nats }
         })
     }
 }
@@ -54,6 +58,9 @@ pub(crate) fn servers_of(kind: LockKind) -> Vec<String> {
         Backend::Etcd => {
             let endpoint = ExtraServers::servers().etcd.endpoint();
             vec!["--etcd-endpoints".to_owned(), endpoint.to_owned()]
+        }
+        Backend::Nats => {
+            vec!["--nats-url".to_owned(), ExtraServers::servers().nats.url().to_owned()]
         }
         Backend::ZooKeeper => {
             let ensemble = ExtraServers::servers().zookeeper.connect_string();
@@ -148,4 +155,9 @@ async fn a_lock_in_zookeeper_keeps_each_user_to_one_order() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_in_etcd_keeps_each_user_to_one_order() {
     all_hold(on(Backend::Etcd)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_in_nats_keeps_each_user_to_one_order() {
+    all_hold(on(Backend::Nats)).await;
 }

@@ -43,6 +43,7 @@ pub(crate) fn servers_of(servers: &Servers, kind: LockKind) -> Vec<NamedProcess>
         }
         Home::Database => vec![("us of database", servers.database().pid())],
         Home::Etcd => vec![("us of etcd", servers.etcd().pid())],
+        Home::Nats => vec![("us of nats", servers.nats().pid())],
         Home::ZooKeeper => vec![("us of zookeeper", servers.zookeeper().pid())],
     }
 }

@@ -21,13 +21,14 @@ pub(crate) struct Versions {
     database: Option<String>,
     zookeeper: Option<String>,
     etcd: Option<String>,
+    nats: Option<String>,
     redisson: Option<&'static str>,
 }
 
 impl Versions {
     /// Those of the servers that run, and Redisson's if it has been measured.
     pub(crate) async fn read(servers: &Servers, with_redisson: bool) -> Self {
-        let StartedServers { redis, database, zookeeper, etcd } = servers.started();
+        let StartedServers { redis, database, zookeeper, etcd, nats } = servers.started();
         let database = match database {
             Some(database) => Some(database_says(database).await),
             None => None,
@@ -36,12 +37,17 @@ impl Versions {
             Some(etcd) => Some(version_of(etcd.pid(), "etcd", "--version").await),
             None => None,
         };
+        let nats = match nats {
+            Some(nats) => Some(version_of(nats.pid(), "nats-server", "--version").await),
+            None => None,
+        };
         Self {
             distlock: env!("CARGO_PKG_VERSION"),
             redis: redis.map(redis_says).map(or_unknown),
             database: database.map(or_unknown),
             zookeeper: zookeeper.map(zookeeper_says).map(or_unknown),
             etcd,
+            nats,
             redisson: redisson().filter(|_| with_redisson),
         }
     }
@@ -54,6 +60,7 @@ impl Versions {
             ("the database", self.database.as_deref()),
             ("ZooKeeper", self.zookeeper.as_deref()),
             ("etcd", self.etcd.as_deref()),
+            ("NATS", self.nats.as_deref()),
         ];
         let told = peers.into_iter().filter_map(|(name, told)| Some((name, told?)));
         told.fold(format!("distlock {}", self.distlock), |text, (name, told)| {

@@ -209,6 +209,7 @@ impl Arena {
         addresses.mysql.iter_mut().for_each(|url| lead(servers.database().addr(), url));
         addresses.zookeeper.iter_mut().for_each(|hosts| lead(servers.zookeeper().addr(), hosts));
         addresses.etcd.iter_mut().for_each(|endpoints| lead(servers.etcd().addr(), endpoints));
+        addresses.nats.iter_mut().for_each(|url| lead(servers.nats().addr(), url));
         assert!(!ways.is_empty(), "{} has no server", self.kind);
         (ways, addresses)
     }

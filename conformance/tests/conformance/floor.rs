@@ -22,7 +22,7 @@ const FLOORS: [(usize, &[LockKind]); 10] = [
     (27, &[LockKind::GetsetTimestamp]),
     (29, &[LockKind::SetnxExpire, LockKind::SetNx, LockKind::OwnerCheck]),
     (30, &[LockKind::Etcd, LockKind::Zookeeper]),
-    (31, &[LockKind::MysqlNamed, LockKind::LuaRelease, LockKind::Reentrant]),
+    (31, &[LockKind::MysqlNamed, LockKind::LuaRelease, LockKind::Reentrant, LockKind::Nats]),
     (34, &[LockKind::Redlock]),
     (38, &[LockKind::MysqlTable, LockKind::Redisson, LockKind::ReadWrite, LockKind::Multi]),
     (39, &[LockKind::Fair]),

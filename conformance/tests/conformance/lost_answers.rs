@@ -5,10 +5,8 @@
 
 use std::time::Duration;
 
-use conformance::warm_up;
-use distlock::{
-    Guard, LockError, LockKind, LockName, LockOptions, Locks, Owner, Release, WakeKind,
-};
+use conformance::{Home, home, warm_up};
+use distlock::{Guard, LockError, LockKind, LockName, LockOptions, Locks, Owner, Release};
 use testbed::{Action, Command, Proxy, Rule, Times};
 use tokio::spawn;
 
@@ -46,7 +44,7 @@ fn of_idempotent(subject: &Subject) -> Applicability {
     if !subject.promise.is_on_a_server() {
         return Applicability::No("asks no server");
     }
-    if subject.promise.wake == WakeKind::Watch {
+    if matches!(home(subject.kind), Home::ZooKeeper | Home::Etcd | Home::Nats) {
         return Applicability::No("speaks what the proxy does not; has tests of its own for this");
     }
     Applicability::of_those_that(subject.promise.idempotent.is_yes(), "does not promise that")

@@ -114,7 +114,9 @@ fn look_at_first((arena, holder): (&Arena, &Contender), held: &AcquiredLock) {
 /// them, so of its ways one at a time is.
 fn an_acquisition_is_answered_late(arena: &Arena) {
     let (ways, holder) = by_ways(arena, LEASE);
-    let other = arena.contender();
+    let mut setup = arena.setup();
+    setup.addresses.set_ttl(LEASE);
+    let other = arena.contender_as(&setup);
     let at_a_time = if arena.promise.hold == HoldKind::WeakestMember { 1 } else { ways.len() };
     for late in ways.chunks(at_a_time) {
         make_late(late, DELAY);

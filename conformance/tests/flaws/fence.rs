@@ -15,7 +15,7 @@ use crate::scene::{WAIT_TIMEOUT, changed, servers, start};
 /// A lease, and the time-out of a session.
 const LEASE: Duration = Duration::from_millis(800);
 /// Every kind that has a token to show.
-const WITH_TOKENS: [LockKind; 7] = [
+const WITH_TOKENS: [LockKind; 8] = [
     LockKind::Redisson,
     LockKind::Fair,
     LockKind::ReadWrite,
@@ -23,6 +23,7 @@ const WITH_TOKENS: [LockKind; 7] = [
     LockKind::MysqlTable,
     LockKind::Zookeeper,
     LockKind::Etcd,
+    LockKind::Nats,
 ];
 
 /// When the tokens of the holders are shown to the fence.

@@ -6,7 +6,7 @@ use std::process::Command;
 use distlock::{LockKind, guarantees};
 
 use LockKind::{
-    Etcd, Fair, GetsetTimestamp, Local, LuaRelease, Multi, MysqlNamed, MysqlRow, MysqlTable,
+    Etcd, Fair, GetsetTimestamp, Local, LuaRelease, Multi, MysqlNamed, MysqlRow, MysqlTable, Nats,
     OwnerCheck, ReadWrite, Redisson, Redlock, Reentrant, SetNx, SetnxExpire, Zookeeper,
 };
 
@@ -313,7 +313,7 @@ const LEDGER: &[Entry] = &[
           a_holder_whose_token_is_checked_at_the_read_and_at_the_write_sells_nothing_late"],
     },
     Entry {
-        kinds: &[Redisson, Fair, ReadWrite, Multi, MysqlTable, Etcd],
+        kinds: &[Redisson, Fair, ReadWrite, Multi, MysqlTable, Etcd, Nats],
         flaw: "a holder that is paused past its lease works on unless its token is checked",
         shown: &["fence::a_holder_that_is_paused_past_its_lease_writes_all_the_same"],
         repaired_by: "its token, checked at the read and at the write",
@@ -321,13 +321,27 @@ const LEDGER: &[Entry] = &[
           a_holder_whose_token_is_checked_at_the_read_and_at_the_write_sells_nothing_late"],
     },
     Entry {
-        kinds: &[Redisson, Fair, ReadWrite, Multi, MysqlTable, Zookeeper, Etcd],
+        kinds: &[Redisson, Fair, ReadWrite, Multi, MysqlTable, Zookeeper, Etcd, Nats],
         flaw: "a fence that is checked at the write alone lets a stale reader write",
         shown: &["fence::\
           a_holder_whose_token_is_checked_at_the_write_alone_sells_by_what_it_read_before"],
         repaired_by: "a fence that is checked at the read as well",
         gone: &["fence::\
           a_holder_whose_token_is_checked_at_the_read_and_at_the_write_sells_nothing_late"],
+    },
+    Entry {
+        kinds: &[Nats],
+        flaw: "entries age by the clock of their server, which may be set forward",
+        shown: &["not shown: NATS reads its clock without the C library that tests can replace"],
+        repaired_by: "",
+        gone: &[],
+    },
+    Entry {
+        kinds: &[Nats],
+        flaw: "a server that loses power forgets locks that it has not flushed to disk",
+        shown: &["not shown: a killed server loses nothing, and no test can cut the power"],
+        repaired_by: "",
+        gone: &[],
     },
     Entry {
         kinds: &[],

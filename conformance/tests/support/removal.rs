@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use conformance::{Home, Servers, eventually, home};
 use distlock::LockKind;
+use futures_util::TryStreamExt;
 use sqlx::{AssertSqlSafe, Connection, MySqlConnection, SqlSafeStr};
 use testbed::Redis;
 use tokio::runtime::{Builder, Runtime};
@@ -22,6 +23,7 @@ pub(crate) fn removals(kind: LockKind) -> &'static [(&'static str, Remove)] {
         (Home::Database, LockKind::MysqlTable) => &[("row deleted", delete_rows)],
         (Home::Database, LockKind::MysqlNamed) => &[("session ended", kill_sessions)],
         (Home::Etcd, _) => &[("key deleted", delete_keys), ("lease revoked", revoke_leases)],
+        (Home::Nats, _) => &[("entry deleted", delete_entries)],
         (Home::ZooKeeper, _) => &[("session ended", end_sessions), ("node deleted", delete_nodes)],
         // Nothing of a transaction can be taken away but all of it.
         (Home::Database | Home::Process, _) => &[],
@@ -133,6 +135,27 @@ fn revoke_leases(_kind: LockKind, names: &[String]) {
         let (_, lease) = keys.trim().rsplit_once('/').expect("it is there");
         etcd.etcdctl(&["lease", "revoke", lease]).expect("it is ended");
     }
+}
+
+/// In the buckets of all TTLs.
+fn delete_entries(_kind: LockKind, names: &[String]) {
+    let url = Servers::shared().nats().url();
+    runtime().block_on(async {
+        let client = async_nats::connect(url).await.expect("a connection");
+        let jetstream = async_nats::jetstream::new(client);
+        let buckets: Vec<String> = jetstream.stream_names().try_collect().await.expect("a list");
+        let mut gone = 0;
+        for bucket in buckets.iter().filter_map(|stream| stream.strip_prefix("KV_")) {
+            let bucket = jetstream.get_key_value(bucket).await.expect("it is there");
+            for key in names.iter().map(|name| name.replace(':', "=3A")) {
+                if bucket.get(key.as_str()).await.expect("an answer").is_some() {
+                    bucket.delete(key).await.expect("an answer");
+                    gone += 1;
+                }
+            }
+        }
+        assert_eq!(gone, names.len(), "an entry for each lock");
+    });
 }
 
 async fn client() -> Client {

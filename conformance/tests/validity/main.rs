@@ -185,6 +185,7 @@ fn server_away(kind: LockKind) -> Vec<Sample> {
         Home::Database => servers.database().freeze().expect("it freezes"),
         Home::ZooKeeper => servers.zookeeper().freeze().expect("it freezes"),
         Home::Etcd => servers.etcd().freeze().expect("it freezes"),
+        Home::Nats => servers.nats().freeze().expect("it freezes"),
         Home::Process => panic!("{kind} has no server"),
     }
     delays(&witness, &contender, &holds)

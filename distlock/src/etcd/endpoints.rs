@@ -6,6 +6,7 @@ use tonic::transport::Endpoint;
 
 use super::messages::AuthenticateRequest;
 use crate::LockError;
+use crate::percent_encoding::decode;
 
 /// What a list of endpoints names.
 pub(crate) struct Endpoints {
@@ -53,32 +54,13 @@ fn login(text: &str) -> Result<AuthenticateRequest, LockError> {
         )
     };
     let parts = text.split_once(':').ok_or_else(refuse)?;
-    let (name, password) = (unescaped(parts.0), unescaped(parts.1));
+    let (name, password) = (decode(parts.0), decode(parts.1));
     match (name, password) {
         (Some(name), Some(password)) if !name.is_empty() => {
             Ok(AuthenticateRequest { name, password })
         }
         _ => Err(refuse()),
     }
-}
-
-/// The text with its bytes `%XX`; `None` if it has signs that part an address, or is no text.
-fn unescaped(text: &str) -> Option<String> {
-    let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
-    while let Some((first, after)) = rest.split_first() {
-        rest = after;
-        match first {
-            b'%' => {
-                let digits = rest.get(..2).filter(|it| it.iter().all(u8::is_ascii_hexdigit))?;
-                let digits = std::str::from_utf8(digits).ok()?;
-                bytes.push(u8::from_str_radix(digits, 16).ok()?);
-                rest = &rest[2..];
-            }
-            b':' | b'/' | b'?' | b'#' | b'@' | b',' | b' ' => return None,
-            other => bytes.push(*other),
-        }
-    }
-    String::from_utf8(bytes).ok()
 }
 
 fn endpoint(text: &str) -> Result<Endpoint, LockError> {

@@ -305,7 +305,7 @@ mod tests {
             (
                 json!({"right": {"lock": "redlock", "fenced": true}}),
                 "right.fenced: redlock has no fencing tokens; these have: redisson, fair, \
-                 read-write, mysql-table, zookeeper, etcd",
+                 read-write, mysql-table, zookeeper, etcd, nats",
             ),
         ] {
             let error = RaceSetup::parse(&value).expect_err("beyond a limit");

@@ -365,7 +365,7 @@ impl CellSpec {
         }
         // Each replica has a way of its own to the same servers, which look like others to it.
         let has_proxies = match self.axes.lock.needs() {
-            ExtraServers::Nothing | ExtraServers::Etcd => false,
+            ExtraServers::Nothing | ExtraServers::Etcd | ExtraServers::Nats => false,
             ExtraServers::IndependentRedis => requirements.has(Link::Redis),
             ExtraServers::ZooKeeper => requirements.has(Link::Zookeeper),
         };

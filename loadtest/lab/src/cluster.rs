@@ -3,11 +3,12 @@
 //!
 //! A deployment has its own database and its own logical Redis database: names of locks hold ids of
 //! users and vouchers, which start at 1 in every database. Servers that only some locks need are
-//! started only for those: five independent Redis servers for the whole run, a ZooKeeper or an
-//! etcd for each deployment. A deployment whose fault hits Redis has its own Redis servers.
+//! started only for those: five independent Redis servers for the whole run, a ZooKeeper, an
+//! etcd or a NATS for each deployment. A deployment whose fault hits Redis has its own Redis
+//! servers.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use loadtest_measure::error::{Error, Result};
 use loadtest_measure::machine::{service_version, version_of};
@@ -20,6 +21,7 @@ use uuid::Uuid;
 use crate::command::run_seckill;
 use crate::deployment::{Deployment, DeploymentSpec};
 use crate::lock::ExtraServers;
+use crate::lock_server::LockServerVersions;
 use crate::requirements::FaultRequirements;
 use crate::sale_database::SaleDatabase;
 use crate::topology::Topology;
@@ -44,8 +46,7 @@ pub struct Cluster {
     pub(super) program: PathBuf,
     pub(super) jwt_secret: String,
     haproxy_version: String,
-    pub(super) zookeeper_version: OnceLock<String>,
-    pub(super) etcd_version: OnceLock<String>,
+    pub(super) lock_server_versions: LockServerVersions,
     pub(super) bed: Arc<Bed>,
 }
 
@@ -138,8 +139,7 @@ impl Cluster {
             program,
             jwt_secret,
             haproxy_version,
-            zookeeper_version: OnceLock::new(),
-            etcd_version: OnceLock::new(),
+            lock_server_versions: LockServerVersions::default(),
             bed,
         })
     }
@@ -169,14 +169,9 @@ impl Cluster {
         &self.haproxy_version
     }
 
-    /// The version of ZooKeeper, once a deployment has needed one.
-    pub fn zookeeper_version(&self) -> Option<&str> {
-        self.zookeeper_version.get().map(String::as_str)
-    }
-
-    /// The version of etcd, once a deployment has needed one.
-    pub fn etcd_version(&self) -> Option<&str> {
-        self.etcd_version.get().map(String::as_str)
+    /// The versions of the servers that locks live on alone.
+    pub fn lock_server_versions(&self) -> &LockServerVersions {
+        &self.lock_server_versions
     }
 
     /// Which database server it is.

@@ -157,6 +157,7 @@ pub fn comparison_of(cells: Vec<CellReport>) -> RunResults {
             haproxy: "2.6".to_owned(),
             zookeeper: None,
             etcd: None,
+            nats: None,
         },
         machine: Machine::read(),
         started_at: "2026-01-01T00:00:00Z".to_owned(),

@@ -18,6 +18,7 @@ enum Backend {
     MySql,
     ZooKeeper,
     Etcd,
+    Nats,
 }
 
 /// How a release checks the owner.
@@ -114,6 +115,8 @@ pub enum ExtraServers {
     ZooKeeper,
     /// An etcd.
     Etcd,
+    /// A NATS server.
+    Nats,
 }
 
 impl Lock {
@@ -132,7 +135,15 @@ impl Lock {
 
     /// The shortest lease that it accepts, in milliseconds, of those that cells ask for.
     pub fn least_lease_ms(self) -> u64 {
-        if self.backend() == Backend::Etcd { 1500 } else { 1 }
+        match self.backend() {
+            Backend::Etcd => 1500,
+            Backend::Nats => 100,
+            Backend::Process
+            | Backend::Redis
+            | Backend::IndependentRedis
+            | Backend::MySql
+            | Backend::ZooKeeper => 1,
+        }
     }
 
     /// Whether it keeps other processes out.
@@ -189,6 +200,7 @@ impl Lock {
             Backend::IndependentRedis => ExtraServers::IndependentRedis,
             Backend::ZooKeeper => ExtraServers::ZooKeeper,
             Backend::Etcd => ExtraServers::Etcd,
+            Backend::Nats => ExtraServers::Nats,
             Backend::Process | Backend::Redis | Backend::MySql => ExtraServers::Nothing,
         }
     }

@@ -1,11 +1,14 @@
 //! The servers that a lock lives on alone, their own for each deployment.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use loadtest_measure::error::Result;
 use loadtest_measure::machine::{version_of, zookeeper_version};
-use testbed::{Etcd, EtcdCluster, EtcdOptions, ZooKeeper, ZooKeeperEnsemble, ZooKeeperOptions};
+use testbed::{
+    Etcd, EtcdCluster, EtcdOptions, Nats, NatsOptions, ZooKeeper, ZooKeeperEnsemble,
+    ZooKeeperOptions,
+};
 
 use crate::cluster::{Cluster, blocking};
 use crate::lock::ExtraServers;
@@ -19,6 +22,8 @@ pub enum LockServer {
     ZooKeeper(Box<ZooKeeper>),
     /// An etcd.
     Etcd(Box<Etcd>),
+    /// A NATS server.
+    Nats(Box<Nats>),
     /// Three of one kind.
     Ensemble(LockEnsemble),
 }
@@ -32,6 +37,17 @@ pub enum LockEnsemble {
     Etcd(Arc<EtcdCluster>),
 }
 
+/// Their versions, each known once a deployment has needed such a server.
+#[derive(Debug, Default)]
+pub struct LockServerVersions {
+    /// `ZooKeeper`.
+    pub zookeeper: OnceLock<String>,
+    /// etcd.
+    pub etcd: OnceLock<String>,
+    /// NATS.
+    pub nats: OnceLock<String>,
+}
+
 impl LockServer {
     /// The variable that `seckill` takes their addresses from, and the addresses.
     pub fn setting(&self) -> (String, String) {
@@ -39,6 +55,7 @@ impl LockServer {
             Self::ZooKeeper(server) => ("ZOOKEEPER_URL", server.connect_string().to_owned()),
             Self::Ensemble(LockEnsemble::ZooKeeper(all)) => ("ZOOKEEPER_URL", all.connect_string()),
             Self::Etcd(server) => ("ETCD_ENDPOINTS", server.endpoint().to_owned()),
+            Self::Nats(server) => ("NATS_URL", server.url().to_owned()),
             Self::Ensemble(LockEnsemble::Etcd(all)) => ("ETCD_ENDPOINTS", all.endpoints()),
         };
         (variable.to_owned(), addresses)
@@ -50,15 +67,17 @@ impl LockServer {
             Self::ZooKeeper(server) => ("zookeeper", server.pid()),
             Self::Ensemble(LockEnsemble::ZooKeeper(all)) => ("zookeeper", all.members()[0].pid()),
             Self::Etcd(server) => ("etcd", server.pid()),
+            Self::Nats(server) => ("nats", server.pid()),
             Self::Ensemble(LockEnsemble::Etcd(all)) => ("etcd", all.members()[0].pid()),
         }
     }
 
-    /// Where faults reach it: the laboratory has none on the way to three servers, or to an etcd.
+    /// Where faults reach it: the laboratory has none on the way to three servers, to an etcd or
+    /// to a NATS.
     pub(super) fn zookeeper(&self) -> Option<SocketAddr> {
         match self {
             Self::ZooKeeper(server) => Some(server.addr()),
-            Self::Etcd(_) | Self::Ensemble(_) => None,
+            Self::Etcd(_) | Self::Nats(_) | Self::Ensemble(_) => None,
         }
     }
 
@@ -66,7 +85,7 @@ impl LockServer {
     pub(super) fn ensemble(&self) -> Option<&LockEnsemble> {
         match self {
             Self::Ensemble(ensemble) => Some(ensemble),
-            Self::ZooKeeper(_) | Self::Etcd(_) => None,
+            Self::ZooKeeper(_) | Self::Etcd(_) | Self::Nats(_) => None,
         }
     }
 }
@@ -95,6 +114,7 @@ impl Cluster {
                 LockServer::ZooKeeper(Box::new(self.start_zookeeper().await?))
             }
             ExtraServers::Etcd => LockServer::Etcd(Box::new(self.start_etcd().await?)),
+            ExtraServers::Nats => LockServer::Nats(Box::new(self.start_nats().await?)),
         }))
     }
 
@@ -115,7 +135,7 @@ impl Cluster {
             Ok((ensemble, said))
         })
         .await?;
-        self.zookeeper_version.get_or_init(|| zookeeper_version(&said));
+        self.lock_server_versions.zookeeper.get_or_init(|| zookeeper_version(&said));
         Ok(ensemble)
     }
 
@@ -128,7 +148,7 @@ impl Cluster {
             Ok((zookeeper, said))
         })
         .await?;
-        self.zookeeper_version.get_or_init(|| zookeeper_version(&said));
+        self.lock_server_versions.zookeeper.get_or_init(|| zookeeper_version(&said));
         Ok(zookeeper)
     }
 
@@ -136,7 +156,7 @@ impl Cluster {
         let bed = self.bed.clone();
         let cluster = blocking(move || bed.etcd_cluster(EtcdOptions::default())).await?;
         let version = version_of(cluster.members()[0].pid(), "etcd", "--version").await;
-        self.etcd_version.get_or_init(|| version);
+        self.lock_server_versions.etcd.get_or_init(|| version);
         Ok(cluster)
     }
 
@@ -145,7 +165,16 @@ impl Cluster {
         let bed = self.bed.clone();
         let etcd = blocking(move || bed.etcd(EtcdOptions::default())).await?;
         let version = version_of(etcd.pid(), "etcd", "--version").await;
-        self.etcd_version.get_or_init(|| version);
+        self.lock_server_versions.etcd.get_or_init(|| version);
         Ok(etcd)
+    }
+
+    /// Starts a NATS server.
+    async fn start_nats(&self) -> Result<Nats> {
+        let bed = self.bed.clone();
+        let nats = blocking(move || bed.nats(&NatsOptions::default())).await?;
+        let version = version_of(nats.pid(), "nats-server", "--version").await;
+        self.lock_server_versions.nats.get_or_init(|| version);
+        Ok(nats)
     }
 }

@@ -48,8 +48,8 @@ impl ResumeKey {
     /// The key of something that is run there. Members of an object are ordered, so equal ones are
     /// equal text.
     pub(super) fn of(what: &Value, runner: &Runner) -> Self {
-        // The versions of ZooKeeper and etcd are not known before they are needed.
-        let versions = Versions { zookeeper: None, etcd: None, ..runner.versions() };
+        // Those of ZooKeeper, etcd and NATS are not known before they are needed.
+        let versions = Versions { zookeeper: None, etcd: None, nats: None, ..runner.versions() };
         Self::made_of(what, &runner.settings(), &versions)
     }
 

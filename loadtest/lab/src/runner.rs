@@ -132,11 +132,11 @@ impl Runner {
 
     /// Versions of all that took part so far.
     pub fn versions(&self) -> Versions {
-        let zookeeper = self.cluster.zookeeper_version().map(str::to_owned);
-        let etcd = self.cluster.etcd_version().map(str::to_owned);
+        let known = self.cluster.lock_server_versions();
         Versions {
-            zookeeper: zookeeper.or_else(|| self.versions.zookeeper.clone()),
-            etcd: etcd.or_else(|| self.versions.etcd.clone()),
+            zookeeper: known.zookeeper.get().or(self.versions.zookeeper.as_ref()).cloned(),
+            etcd: known.etcd.get().or(self.versions.etcd.as_ref()).cloned(),
+            nats: known.nats.get().or(self.versions.nats.as_ref()).cloned(),
             ..self.versions.clone()
         }
     }
@@ -172,7 +172,7 @@ impl Cluster {
         profiles: Profiles,
     ) -> Result<(Versions, ServerSettings)> {
         let (server, settings) = self.settings().await?;
-        // Those of ZooKeeper and etcd are known once a cell has needed one.
+        // Those of ZooKeeper, etcd and NATS are known once a cell has needed one.
         let versions = Versions {
             loadtest: env!("CARGO_PKG_VERSION"),
             builds,
@@ -182,6 +182,7 @@ impl Cluster {
             haproxy: self.haproxy_version().to_owned(),
             zookeeper: None,
             etcd: None,
+            nats: None,
         };
         Ok((versions, settings))
     }

@@ -82,6 +82,9 @@ pub struct Versions {
     /// etcd, if a cell needed one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub etcd: Option<String>,
+    /// NATS, if a cell needed one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nats: Option<String>,
 }
 
 /// Which executables ran: the SHA-256 of each file. Two builds of one version are two programs.
@@ -181,7 +184,7 @@ pub async fn version_of(pid: u32, name: &str, flag: &str) -> String {
 /// The first word that looks like a version: digits, a dot, and what follows up to the next space.
 fn first_version(text: &str) -> Option<String> {
     text.split_whitespace()
-        .map(|word| word.trim_start_matches("v="))
+        .map(|word| word.trim_start_matches('v').trim_start_matches('='))
         .find(|word| word.starts_with(|c: char| c.is_ascii_digit()) && word.contains('.'))
         .map(str::to_owned)
 }

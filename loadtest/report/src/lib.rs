@@ -225,7 +225,7 @@ impl Report {
         let [loadtest, seckill] = versions.builds();
         format!(
             "loadtest {} ({loadtest}), seckill ({seckill}), database {} \
-             ({}), Redis {} ({}), HAProxy {}{}{}; {} CPUs, Linux {}.",
+             ({}), Redis {} ({}), HAProxy {}{}{}{}; {} CPUs, Linux {}.",
             versions.loadtest,
             versions.database,
             self.settings.database(),
@@ -234,6 +234,7 @@ impl Report {
             versions.haproxy,
             versions.zookeeper.as_ref().map_or(String::new(), |it| format!(", ZooKeeper {it}")),
             versions.etcd.as_ref().map_or(String::new(), |it| format!(", etcd {it}")),
+            versions.nats.as_ref().map_or(String::new(), |it| format!(", NATS {it}")),
             machine.cpus,
             machine.kernel
         )

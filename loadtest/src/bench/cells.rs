@@ -150,7 +150,7 @@ const fn traced(trace_ratio: &'static str, setup: Setup) -> Measurement {
 }
 
 /// All cells; in this order they are measured within their part of a round.
-pub const CELLS: [Cell; 51] = [
+pub const CELLS: [Cell; 52] = [
     cell("bare:1", Measurement::Bare(1)),
     cell("bare:8", Measurement::Bare(8)),
     cell("bare:32", Measurement::Bare(32)),
@@ -187,6 +187,7 @@ pub const CELLS: [Cell; 51] = [
     cell("lock mysql-row", locked(&["--lock=mysql-row"], ExtraServers::Nothing)),
     cell("lock zookeeper", locked(&["--lock=zookeeper"], ExtraServers::ZooKeeper)),
     cell("lock etcd", locked(&["--lock=etcd"], ExtraServers::Etcd)),
+    cell("lock nats", locked(&["--lock=nats"], ExtraServers::Nats)),
     cell("ensemble zookeeper", agreed(&["--lock=zookeeper"], ExtraServers::ZooKeeper)),
     cell("ensemble etcd", agreed(&["--lock=etcd"], ExtraServers::Etcd)),
     cell("grouped, lock none", locked(&["--writer=grouped", "--lock=none"], ExtraServers::Nothing)),

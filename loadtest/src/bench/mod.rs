@@ -250,8 +250,9 @@ impl Bench {
             database: server.version,
             redis: cluster.redis_version().await?,
             haproxy: cluster.haproxy_version().to_owned(),
-            zookeeper: cluster.zookeeper_version().map(str::to_owned),
-            etcd: cluster.etcd_version().map(str::to_owned),
+            zookeeper: cluster.lock_server_versions().zookeeper.get().cloned(),
+            etcd: cluster.lock_server_versions().etcd.get().cloned(),
+            nats: cluster.lock_server_versions().nats.get().cloned(),
         };
         let flush = server.flush_log_at_trx_commit;
         Ok(BenchReport {

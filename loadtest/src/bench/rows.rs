@@ -106,7 +106,7 @@ const fn traced(
 }
 
 /// All rows. A new one needs a line here, and a cell in `cells.rs` unless there is one.
-pub const ROWS: [Row; 52] = [
+pub const ROWS: [Row; 53] = [
     costing(
         11.0,
         row("grouped-64", "grouped, orders/s", ("grouped:64", BARE), Some(at_least(2.5, 5.0))),
@@ -240,6 +240,7 @@ pub const ROWS: [Row; 52] = [
     row("lock-mysql-row", "mysql-row", ("lock mysql-row", NONE), None),
     row("lock-zookeeper", "zookeeper", ("lock zookeeper", NONE), None),
     row("lock-etcd", "etcd", ("lock etcd", NONE), None),
+    row("lock-nats", "nats", ("lock nats", NONE), None),
     row(
         "zookeeper-ensemble",
         "single, orders/s: 3 ZooKeeper servers beside one",

@@ -12,7 +12,7 @@ use super::parts::HTTP;
 use super::row_report::RowReport;
 
 /// What serves, in the order of the columns.
-const SERVERS: [&str; 6] = [REPLICAS, "redis", DATABASE, "proxy", "zookeeper", "etcd"];
+const SERVERS: [&str; 7] = [REPLICAS, "redis", DATABASE, "proxy", "zookeeper", "etcd", "nats"];
 /// The parts of a purchase, in their order.
 const PARTS: [&str; 8] =
     [HTTP, "token", "lock", "queue", "transaction", "release", "purchase", "request"];
@@ -57,7 +57,7 @@ impl BenchReport {
         let [_, seckill] = versions.builds();
         let _ = writeln!(
             text,
-            "\n{} rounds of {} s; seckill ({seckill}), {}, Redis {}, HAProxy {}{}{}{}{}; {}; {} \
+            "\n{} rounds of {} s; seckill ({seckill}), {}, Redis {}, HAProxy {}{}{}{}{}{}; {}; {} \
              processors: {}",
             self.rounds,
             self.seconds,
@@ -68,6 +68,7 @@ impl BenchReport {
             self.java.as_ref().map_or(String::new(), |version| format!(", Java {version}")),
             versions.zookeeper.as_ref().map_or(String::new(), |of| format!(", ZooKeeper {of}")),
             versions.etcd.as_ref().map_or(String::new(), |of| format!(", etcd {of}")),
+            versions.nats.as_ref().map_or(String::new(), |of| format!(", NATS {of}")),
             self.durability,
             self.machine.cpus,
             self.machine.cpu,

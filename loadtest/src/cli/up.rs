@@ -35,6 +35,9 @@ pub(super) struct UpArgs {
     /// Start an etcd as well, for `seckill lock run --kind etcd`
     #[arg(long)]
     etcd: bool,
+    /// Start a NATS server as well, for `seckill lock run --kind nats`
+    #[arg(long)]
+    nats: bool,
     /// Send this many buyers, 1 to 100000, to the open voucher, each with three simultaneous
     /// requests, and print the result
     #[arg(long, value_name = "N")]
@@ -52,7 +55,7 @@ pub(super) struct UpArgs {
 /// Returns when the cluster has been taken down.
 pub(super) async fn run(args: UpArgs) -> Result<bool> {
     let UpArgs { private, lock, scope, guards, replicas, mode, .. } = args;
-    let UpArgs { etcd, crowd, board, port, .. } = args;
+    let UpArgs { etcd, nats, crowd, board, port, .. } = args;
     let up = UpConfig {
         servers: private.servers(),
         topology: private.topology()?,
@@ -61,6 +64,7 @@ pub(super) async fn run(args: UpArgs) -> Result<bool> {
         mode,
         zookeeper: private.zookeeper == Some(EnsembleSize::One),
         etcd,
+        nats,
         port,
         crowd: crowd.map(|buyers| buyers as usize),
         board,

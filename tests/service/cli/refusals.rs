@@ -96,7 +96,7 @@ fn locks_without_their_servers_and_combinations_without_sense_are_refused() {
     let place = nowhere();
     let queued = ["--mode", "queued", "--writer", "grouped"];
     let queued = |flags: &[&'static str]| [&queued[..], flags].concat();
-    let cases: [(&[&str], &str); 34] = [
+    let cases: [(&[&str], &str); 35] = [
         (&["--lock-replication", "most"], "must be none, N, majority:N or all:N"),
         (&["--lock-replication", "all:0"], "must be none, N, majority:N or all:N"),
         (
@@ -104,6 +104,7 @@ fn locks_without_their_servers_and_combinations_without_sense_are_refused() {
             "--lock-replication (LOCK_REPLICATION) is for the lock redisson, not for fair",
         ),
         (&["--lock", "etcd"], "the lock etcd needs --etcd-endpoints (ETCD_ENDPOINTS)"),
+        (&["--lock", "nats"], "the lock nats needs --nats-url (NATS_URL)"),
         (&["--lock", "zookeeper"], "the lock zookeeper needs --zookeeper-url (ZOOKEEPER_URL)"),
         (&["--lock", "mysql-row", "--lab", "--lock-order", "inside"], "--lock-order inside makes"),
         (&["--lock", "mysql-row", "--lab", "--fenced"], "--fenced is not for mysql-row"),

@@ -141,7 +141,7 @@ fn a_misspelled_word_is_answered_with_the_closest_one() {
     let cases: [(&[&str], &str); 4] = [
         (&["--kind", "redison", "--", "true"], "; did you mean redisson? (see --help)"),
         (&["--kin", "redisson", "--", "true"], "; did you mean --kind? (see --help)"),
-        (&["--kind", "bolt", "--", "true"], "zookeeper, etcd] (see --help)"),
+        (&["--kind", "bolt", "--", "true"], "etcd, nats] (see --help)"),
         (&["--frob", "--", "true"], "'--frob' found (see --help)"),
     ];
     for (args, why) in cases {

@@ -171,6 +171,8 @@ pub(crate) fn no_servers() -> LockServers {
         red_urls: Vec::new(),
         zookeeper_url: None,
         etcd_endpoints: None,
+        nats_url: None,
+        nats_bucket: "locks".to_owned(),
         redis: RedisArgs { redis_ca_file: None, allow_eviction: false, redis_timeout_ms: 10_000 },
         lock_pool: 2,
         lock_replication: Replication::None,

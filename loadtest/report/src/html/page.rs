@@ -271,6 +271,7 @@ fn about(report: &Report) -> Vec<FactSheet> {
     ];
     ran.extend(versions.zookeeper.as_ref().map(|version| Fact::named("ZooKeeper", version)));
     ran.extend(versions.etcd.as_ref().map(|version| Fact::named("etcd", version)));
+    ran.extend(versions.nats.as_ref().map(|version| Fact::named("NATS", version)));
     let sheet = |title: &'static str, facts| FactSheet { title: Text::of(title), facts };
     let mut all = Vec::new();
     all.extend(is_used(load, &report.cells).then(|| usual(load)));
