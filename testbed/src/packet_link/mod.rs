@@ -1,9 +1,9 @@
 //! A link on which single packets are lost and change their order.
 //!
-//! A [`Proxy`](crate::Proxy) sees bytes, which TCP has put in order. Here a process sees the packets
-//! themselves. It is in a network namespace of its own and has a TUN device: each connection leaves
-//! the kernel by it and enters again. TCP sends again what is lost. The network of the machine stays
-//! as it is, and the namespace ends with its process.
+//! A [`Proxy`](crate::Proxy) sees bytes, which TCP has put in order. Here a process sees the
+//! packets themselves. It is in a network namespace of its own and has a TUN device: each
+//! connection leaves the kernel by it and enters again. TCP sends again what is lost. The network
+//! of the machine stays as it is, and the namespace ends with its process.
 //!
 //! Unix sockets lead into the namespace and out of it: client, [`PacketLink`], Unix socket, TCP
 //! over the device, Unix socket, `PacketLink`, server.
@@ -19,9 +19,10 @@ mod namespace;
 mod relay;
 
 use std::fmt;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::Path;
+use std::ops::Add;
+use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -72,6 +73,20 @@ pub struct PacketCounts {
     pub out_of_order: u64,
 }
 
+impl Add for PacketCounts {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            passed: self.passed + other.passed,
+            lost: self.lost + other.lost,
+            overtaken: self.overtaken + other.overtaken,
+            retransmitted: self.retransmitted + other.retransmitted,
+            out_of_order: self.out_of_order + other.out_of_order,
+        }
+    }
+}
+
 /// A way to one server on which packets can be lost; none is until it is asked for. Dropping it
 /// closes everything.
 pub struct PacketLink {
@@ -95,8 +110,8 @@ impl PacketLink {
             return Ok(());
         }
         let said = String::from_utf8_lossy(&output.stderr);
-        let reason = format!("cannot lose packets: {}", said.lines().last().unwrap_or_default());
-        Err(Error::Failed { name: COMMAND.into(), reason, tail: String::new() })
+        let cause = io::Error::other(said.lines().last().unwrap_or_default());
+        Err(Error::io("lose packets")(cause))
     }
 
     pub(crate) fn start(
@@ -182,7 +197,7 @@ impl PacketLink {
     }
 }
 
-fn unshare() -> Result<std::path::PathBuf> {
+fn unshare() -> Result<PathBuf> {
     Programs::of_the_system().need("unshare", "util-linux")
 }
 
