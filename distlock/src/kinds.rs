@@ -285,7 +285,7 @@ kinds! {
         locker: |servers| self::etcd::lock::EtcdLock::new(servers.etcd()?),
     }
 
-    /// A key of a NATS JetStream bucket, whose maximum age is the TTL.
+    /// A key of a NATS bucket, whose maximum age is the TTL.
     Nats = "nats" {
         backend: Nats, keys: None,
         hold: Session, renewal: Heartbeat, wake: Message,

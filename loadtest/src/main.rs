@@ -1,5 +1,6 @@
 //! `loadtest`: see the crate's documentation.
 
 fn main() -> std::process::ExitCode {
-    loadtest::cli::main()
+    // It is also the program of the links on which the laboratory loses packets.
+    testbed::packet_link_main().unwrap_or_else(loadtest::cli::main)
 }

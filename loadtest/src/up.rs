@@ -63,12 +63,8 @@ pub struct UpConfig {
     pub axes: CellAxes,
     /// When replicas answer a purchase.
     pub mode: PurchaseMode,
-    /// Whether to start a `ZooKeeper` that the lock of the replicas does not need.
-    pub zookeeper: bool,
-    /// Whether to start an etcd that the lock of the replicas does not need.
-    pub etcd: bool,
-    /// Whether to start a NATS server that the lock of the replicas does not need.
-    pub nats: bool,
+    /// Servers to start although the lock of the replicas does not need them.
+    pub lock_servers: Vec<ExtraServers>,
     /// The page's port: one that was asked for must be free.
     pub port: Option<u16>,
     /// Buyers to send when everything runs.
@@ -229,15 +225,10 @@ impl UpConfig {
 
     /// Starts the servers that were asked for and that the lock of the replicas does not bring.
     async fn start_lock_servers(&self, cluster: &Cluster) -> Result<Vec<LockServer>> {
-        let wanted = [
-            (self.zookeeper, ExtraServers::ZooKeeper),
-            (self.etcd, ExtraServers::Etcd),
-            (self.nats, ExtraServers::Nats),
-        ];
         let mut servers = Vec::new();
-        for (_, kind) in wanted.into_iter().filter(|(is_wanted, _)| *is_wanted) {
-            if kind != self.axes.lock.needs() {
-                servers.extend(cluster.start_one_lock_server(kind).await?);
+        for kind in &self.lock_servers {
+            if *kind != self.axes.lock.needs() {
+                servers.extend(cluster.start_one_lock_server(*kind).await?);
             }
         }
         Ok(servers)

@@ -65,7 +65,8 @@ pub struct LockServers {
     /// cluster with users; without TLS.
     #[arg(long, env = "ETCD_ENDPOINTS", hide_env_values = true)]
     pub etcd_endpoints: Option<Address>,
-    /// Servers of `nats`: `nats://user:password@host:4222,nats://...`, with JetStream; without TLS.
+    /// Servers of `nats`, with `JetStream`: `nats://user:password@host:4222,nats://...`, without
+    /// TLS.
     #[arg(long, env = "NATS_URL", hide_env_values = true)]
     pub nats_url: Option<Address>,
     /// Bucket of `nats`, 1 to 64 letters, digits, `-` and `_`. It is made with the lease as its

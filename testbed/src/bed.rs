@@ -19,6 +19,7 @@ use crate::etcd_cluster::EtcdCluster;
 use crate::haproxy::{Haproxy, HaproxyOptions};
 use crate::logs;
 use crate::nats::{Nats, NatsOptions};
+use crate::packet_link::PacketLink;
 use crate::program::Program;
 use crate::programs::Programs;
 use crate::reaper::Reaper;
@@ -289,6 +290,15 @@ impl Bed {
     /// As [`Bed::program`]; also if there is no C compiler.
     pub fn program_with_clock(&self, name: &str, program: &Path, args: &[&str]) -> Result<Program> {
         Program::start(&self.inner, name, program, args, true)
+    }
+
+    /// Starts a link to that server on which packets can be lost, in a process of that program,
+    /// which must call [`packet_link_main`](crate::packet_link_main). The seed decides which ones.
+    ///
+    /// # Errors
+    /// If there can be none on this machine ([`PacketLink::check`]).
+    pub fn packet_link(&self, program: &Path, server: SocketAddr, seed: u64) -> Result<PacketLink> {
+        PacketLink::start(&self.inner, program, server, seed)
     }
 
     /// Starts the proxy that ships with the service, in front of these replicas.

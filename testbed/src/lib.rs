@@ -34,7 +34,8 @@
 //! small shell process waits for the end of a pipe (`reaper`). So a bed may also live in a
 //! `static`, which is never dropped.
 //!
-//! A [`Proxy`] is a link to a server, any one, that fails on command.
+//! A [`Proxy`] is a link to a server, any one, that fails on command. A [`PacketLink`] is one on
+//! which packets are lost.
 //!
 //! Everything blocks; from asynchronous code call it where blocking is allowed.
 //!
@@ -42,10 +43,10 @@
 //! `spawner`, `reaper`, `process` (one server and what can be done to it), `probe` (readiness).
 //! One file per server follows: `redis`, `redis_cluster`, `redis_sentinel`, `database`,
 //! `ensemble`, `zookeeper`, `zookeeper_ensemble`, `etcd`, `etcd_cluster`, `nats`, `replica`,
-//! `haproxy`, `program`. `proxy` is a way on which things go wrong; `shim` a clock that can be set
-//! and a disk that can be stalled or filled. Tools are `certificates`, `mysql_wire`,
-//! `zookeeper_wire`, `zookeeper_introducer`, `forward_proxy`, `resp`, `programs`, `ports`,
-//! `stopwatch`, `logs` and `error`.
+//! `haproxy`, `program`. `proxy` is a way on which things go wrong, `packet_link` one that loses
+//! packets; `shim` a clock that can be set and a disk that can be stalled or filled. Tools are
+//! `certificates`, `mysql_wire`, `zookeeper_wire`, `zookeeper_introducer`, `forward_proxy`, `resp`,
+//! `programs`, `ports`, `stopwatch`, `logs` and `error`.
 
 #![warn(missing_debug_implementations, clippy::must_use_candidate)]
 
@@ -63,6 +64,7 @@ mod haproxy;
 mod logs;
 mod mysql_wire;
 mod nats;
+mod packet_link;
 mod ports;
 mod probe;
 mod process;
@@ -93,6 +95,7 @@ pub use etcd_cluster::EtcdCluster;
 pub use evictions::Evictions;
 pub use haproxy::{Haproxy, HaproxyOptions};
 pub use nats::{Nats, NatsOptions};
+pub use packet_link::{PacketCounts, PacketFaults, PacketLink, packet_link_main};
 pub use process::Process;
 pub use program::Program;
 pub use proxy::{Action, Command, Counts, Direction, MessageDrop, Proxy, Rule, Times};

@@ -177,11 +177,11 @@ async fn servers_bucket_and_ttl_are_checked_before_a_connection_and_no_error_has
         assert!(text.starts_with("NATS servers: must ") && !text.contains("s3cret"), "{text}");
     }
     for bad in ["", "a.b", "a b", "ü", &"x".repeat(65)] {
-        let error = connect("h:1", bad, LONG).err().expect("a refusal").to_string();
+        let error = connect("h:1", bad, LONG).expect_err("a refusal").to_string();
         assert!(error.starts_with("NATS bucket: must have 1 to 64 "), "{error}");
     }
     for bad in [Duration::from_millis(99), Duration::from_millis(86_400_001)] {
-        let error = connect("h:1", "locks", bad).err().expect("a refusal").to_string();
+        let error = connect("h:1", "locks", bad).expect_err("a refusal").to_string();
         assert!(error.starts_with("TTL: must be 100 ms to a day"), "{error}");
     }
 }

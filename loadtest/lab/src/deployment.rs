@@ -9,8 +9,8 @@ use loadtest_load::tokens;
 use loadtest_load::tokens::User;
 use loadtest_measure::error::Result;
 use testbed::{
-    Database, Haproxy, HaproxyOptions, Proxy, Redis, RedisCluster, RedisSentinel, Replica,
-    ReplicatedDatabase, ShardedDatabase,
+    Database, Haproxy, HaproxyOptions, PacketLink, Proxy, Redis, RedisCluster, RedisSentinel,
+    Replica, ReplicatedDatabase, ShardedDatabase,
 };
 
 use crate::cluster::{Cluster, RedisServers, blocking};
@@ -249,6 +249,11 @@ impl Deployment {
             Link::Replica => &proxies.front,
             Link::Zookeeper => &proxies.zookeeper,
         }
+    }
+
+    /// The ways of that replica on which packets can be lost; empty if no fault needs them.
+    pub fn packet_links(&self, replica: usize) -> &[Arc<PacketLink>] {
+        self.proxies.get(replica).map_or(&[], |proxies| &proxies.packet_links)
     }
 
     /// Names of replicas that are not running any more.

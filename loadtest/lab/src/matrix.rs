@@ -73,7 +73,7 @@ pub fn check(trials: &[CellSpec], not_generated: &[NotGenerated]) -> Result<()> 
         return Err(Error::Usage(format!("{cells} cells are more than {MAX_CELLS}")));
     }
     if cells == 0 {
-        let why: Vec<_> = not_generated.iter().map(|one| one.because).collect();
+        let why: Vec<_> = not_generated.iter().map(|one| one.because.as_str()).collect();
         return Err(Error::Usage(format!("there is no cell to run: {}", why.join("; "))));
     }
     let wrong = |trial: &CellSpec| !(1..=MAX_REPLICAS).contains(&trial.axes.replicas);

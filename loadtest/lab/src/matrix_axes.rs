@@ -37,9 +37,25 @@ pub struct Axes {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct NotGenerated {
     /// The reason.
-    pub because: &'static str,
+    pub because: String,
     /// How many.
     pub combinations: usize,
+}
+
+/// Leaves out the cells whose packets this machine cannot lose, if there is a reason why not.
+pub fn leave_out_packet_loss(
+    (mut trials, mut not_generated): (Vec<CellSpec>, Vec<NotGenerated>),
+    why_not: impl FnOnce() -> Option<String>,
+) -> (Vec<CellSpec>, Vec<NotGenerated>) {
+    let loses = |trial: &CellSpec| matches!(trial.fault, Some(FaultKind::LosePackets(_)));
+    let combinations = trials.iter().filter(|trial| loses(trial)).count();
+    if combinations > 0
+        && let Some(because) = why_not()
+    {
+        trials.retain(|trial| !loses(trial));
+        not_generated.push(NotGenerated { because, combinations });
+    }
+    (trials, not_generated)
 }
 
 impl Axes {
@@ -62,7 +78,10 @@ impl Axes {
         }
         let not_generated = skipped
             .into_iter()
-            .map(|(because, combinations)| NotGenerated { because, combinations })
+            .map(|(because, combinations)| NotGenerated {
+                because: because.to_owned(),
+                combinations,
+            })
             .collect();
         (trials, not_generated)
     }

@@ -4,9 +4,9 @@ use loadtest_judge::verdict::Rule;
 
 use super::*;
 use crate::cell_axes::{CellAxes, PurchaseMode};
-use crate::faults::{EnsembleFault, FaultKind, PairFault, TopologyFault};
+use crate::faults::{EnsembleFault, FaultKind, Link, PairFault, TopologyFault};
 use crate::lock::Lock;
-use crate::matrix_axes::Axes;
+use crate::matrix_axes::{Axes, leave_out_packet_loss};
 use crate::predict::{Prediction, Scenario};
 use crate::topology::Topology;
 
@@ -119,6 +119,26 @@ fn combinations_without_a_prediction_are_no_cells_and_are_counted_with_the_reaso
 }
 
 #[test]
+fn a_machine_that_can_lose_no_packet_has_no_cell_of_that_and_is_asked_only_for_one() {
+    let cells = |faults: Vec<Option<FaultKind>>, why_not: Option<&str>| {
+        let axes = Axes { faults, guards: vec![Guards::On], ..axes() };
+        leave_out_packet_loss(axes.trials(), || why_not.map(str::to_owned))
+    };
+    let lossy = Some(FaultKind::LosePackets(Link::Redis));
+    let why_not = Some("cannot lose packets");
+    let (trials, not_generated) = cells(vec![None, lossy], None);
+    assert_eq!((trials.len(), not_generated), (16, vec![]));
+    let (trials, not_generated) = cells(vec![None, lossy], why_not);
+    let because = "cannot lose packets".to_owned();
+    assert_eq!((trials.len(), not_generated), (8, vec![NotGenerated { because, combinations: 8 }]));
+    let (trials, _) = leave_out_packet_loss(axes().trials(), || panic!("no packet is lost"));
+    assert_eq!(trials.len(), 16);
+    let (trials, not_generated) = cells(vec![lossy], why_not);
+    let error = check(&trials, &not_generated).expect_err("no cell");
+    assert!(error.to_string().contains("cannot lose packets"), "{error}");
+}
+
+#[test]
 fn in_the_queued_mode_each_number_of_replicas_has_a_cell_for_each_possible_fault() {
     let faults: Vec<_> = std::iter::once(None).chain(FaultKind::known().map(Some)).collect();
     let all = Axes {
@@ -133,7 +153,7 @@ fn in_the_queued_mode_each_number_of_replicas_has_a_cell_for_each_possible_fault
     let counted: usize = not_generated.iter().map(|one| one.combinations).sum();
     assert_eq!(trials.len() + counted, product);
     // Not those of ZooKeeper, and of points in a purchase under a lock.
-    let with_fault = FaultKind::ALL.len() - 4;
+    let with_fault = FaultKind::ALL.len() - 5;
     assert_eq!(trials.len(), 2 * (1 + with_fault));
     for CellSpec { axes, scenario, .. } in trials {
         let CellAxes { lock, scope, guards, .. } = axes;

@@ -83,7 +83,7 @@ const STORY_BUGS: [&str; 3] = ["release-before-commit", "no-stock-condition", "l
 
 /// For each fault the lock under which the smoke run has it: all locks but one have a turn, and the
 /// last one, `none`, has its cell without a fault.
-const SMOKE_FAULTS: [(FaultKind, Lock); 39] = [
+const SMOKE_FAULTS: [(FaultKind, Lock); 43] = [
     (FaultKind::KillReplica, Lock::Redisson),
     (FaultKind::FreezeReplica, Lock::LuaRelease),
     (FaultKind::RollingRestart, Lock::Redisson),
@@ -119,6 +119,10 @@ const SMOKE_FAULTS: [(FaultKind, Lock); 39] = [
     (FaultKind::Network(NetworkFault::Delay, Link::Zookeeper), Lock::Zookeeper),
     (FaultKind::Network(NetworkFault::Reset, Link::Zookeeper), Lock::Zookeeper),
     (FaultKind::Network(NetworkFault::HalfOpen, Link::Zookeeper), Lock::Zookeeper),
+    (FaultKind::LosePackets(Link::Redis), Lock::Redisson),
+    (FaultKind::LosePackets(Link::Database), Lock::MysqlTable),
+    (FaultKind::LosePackets(Link::Replica), Lock::Redisson),
+    (FaultKind::LosePackets(Link::Zookeeper), Lock::Zookeeper),
     (FaultKind::LoseCommit, Lock::Redisson),
     (FaultKind::LoseScript, Lock::Redisson),
     (FaultKind::HangUp, Lock::Redisson),

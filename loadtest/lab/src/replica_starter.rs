@@ -1,10 +1,11 @@
 //! The start of a deployment's replicas, each with the proxies on which a fault happens.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use loadtest_measure::error::{Error, Result};
-use testbed::{Proxy, Replica, ReplicaSpec};
+use testbed::{Bed, PacketLink, Proxy, Replica, ReplicaSpec};
 
 use crate::cluster::{Cluster, RedisServers, blocking};
 use crate::deployment::{DeploymentSpec, WORKER_THREADS};
@@ -20,6 +21,33 @@ pub(super) struct ReplicaProxies {
     /// From HAProxy.
     pub(super) front: Vec<Proxy>,
     pub(super) zookeeper: Vec<Proxy>,
+    /// Between these proxies and their servers, where packets can be lost.
+    pub(super) packet_links: Vec<Arc<PacketLink>>,
+}
+
+/// How packets can be lost on the links of a replica.
+#[derive(Clone)]
+struct PacketLoss {
+    /// This program, which is also that of a link.
+    program: PathBuf,
+    /// What chooses the packets.
+    seed: u64,
+}
+
+impl ReplicaProxies {
+    /// A proxy before that server, with a link between the two if packets can be lost.
+    fn before(
+        &mut self,
+        server: SocketAddr,
+        bed: &Bed,
+        loss: Option<&PacketLoss>,
+    ) -> testbed::Result<Proxy> {
+        let Some(PacketLoss { program, seed }) = loss else { return Proxy::before(server) };
+        let link = bed.packet_link(program, server, *seed)?;
+        let proxy = Proxy::before(link.addr())?;
+        self.packet_links.push(Arc::new(link));
+        Ok(proxy)
+    }
 }
 
 /// What replicas are started from.
@@ -37,14 +65,16 @@ impl ReplicaStarter<'_> {
     pub(super) async fn start_replicas(&self) -> Result<(Vec<Arc<Replica>>, Vec<ReplicaProxies>)> {
         let (mut starting, mut all) = (Vec::new(), Vec::new());
         for number in 1..=self.spec.replicas {
-            let mut proxies = self.proxies().await?;
+            let loss = self.packet_loss(number)?;
+            let mut proxies = self.proxies(loss.clone()).await?;
             let spec = self.replica(number, &proxies)?;
             let has_front = self.spec.requirements.has(Link::Replica);
             let bed = self.cluster.bed.clone();
             starting.push(tokio::spawn(blocking(move || {
                 let replica = bed.replica(spec)?;
                 if has_front {
-                    proxies.front.push(Proxy::before(replica.addr())?);
+                    let front = proxies.before(replica.addr(), &bed, loss.as_ref())?;
+                    proxies.front.push(front);
                 }
                 Ok((replica, proxies))
             })));
@@ -59,7 +89,18 @@ impl ReplicaStarter<'_> {
         Ok((replicas, all))
     }
 
-    async fn proxies(&self) -> Result<ReplicaProxies> {
+    /// How packets can be lost on the links of that replica, if a fault needs that.
+    fn packet_loss(&self, number: u16) -> Result<Option<PacketLoss>> {
+        let lossy = self.spec.requirements.lossy_replica;
+        let Some(lossy) = lossy.filter(|lossy| lossy.index + 1 == usize::from(number)) else {
+            return Ok(None);
+        };
+        let program = std::env::current_exe();
+        let program = program.map_err(|error| Error::Setup(format!("no own program: {error}")))?;
+        Ok(Some(PacketLoss { program, seed: lossy.seed }))
+    }
+
+    async fn proxies(&self, loss: Option<PacketLoss>) -> Result<ReplicaProxies> {
         let Self { cluster, spec, redis, zookeeper, .. } = self;
         let servers = [
             (Link::Redis, redis.all().map(|redis| redis.addr()).collect()),
@@ -72,12 +113,17 @@ impl ReplicaStarter<'_> {
                     if spec.requirements.has(link) { servers } else { Vec::new() }
                 },
             );
+        let bed = cluster.bed.clone();
         blocking(move || {
-            let before = |servers: Vec<_>| servers.into_iter().map(Proxy::before).collect();
-            let (redis, database, zookeeper): (testbed::Result<_>, testbed::Result<_>, _) =
-                (before(redis), before(database), before(zookeeper));
-            let front = Vec::new();
-            Ok(ReplicaProxies { redis: redis?, database: database?, front, zookeeper: zookeeper? })
+            let mut proxies = ReplicaProxies::default();
+            let mut before = |servers: Vec<SocketAddr>| {
+                let servers = servers.into_iter();
+                let started = servers.map(|server| proxies.before(server, &bed, loss.as_ref()));
+                started.collect::<testbed::Result<Vec<_>>>()
+            };
+            let (redis, database, zookeeper) =
+                (before(redis)?, before(database)?, before(zookeeper)?);
+            Ok(ReplicaProxies { redis, database, zookeeper, ..proxies })
         })
         .await
     }

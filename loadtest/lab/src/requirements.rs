@@ -15,6 +15,15 @@ pub enum Link {
     Zookeeper,
 }
 
+/// A replica on whose links packets can be lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LossyReplica {
+    /// Which one, from 0.
+    pub index: usize,
+    /// What chooses the packets.
+    pub seed: u64,
+}
+
 /// What a fault needs to be there before it can happen.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a thing of its own")]
@@ -35,6 +44,8 @@ pub struct FaultRequirements {
     pub cluster_replicas: bool,
     /// A primary and a replica of the database that belong to the deployment alone.
     pub replication: Option<Replication>,
+    /// A replica on whose proxied links packets can be lost.
+    pub lossy_replica: Option<LossyReplica>,
     /// Ways, by [`Link`].
     pub(super) links: [bool; 4],
 }
@@ -76,6 +87,7 @@ impl FaultRequirements {
             full_disk: self.full_disk || other.full_disk,
             cluster_replicas: self.cluster_replicas || other.cluster_replicas,
             replication: self.replication.or(other.replication),
+            lossy_replica: self.lossy_replica.or(other.lossy_replica),
             links,
         }
     }

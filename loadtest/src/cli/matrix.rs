@@ -7,13 +7,13 @@ use loadtest_judge::setting::{Guards, Scope};
 use loadtest_lab::cell_axes::{Load, PurchaseMode};
 use loadtest_lab::cell_spec::CellSpec;
 use loadtest_lab::cluster::need_failpoints;
-use loadtest_lab::faults::FaultKind;
+use loadtest_lab::faults::{FaultKind, why_no_packet_loss};
 use loadtest_lab::injected_bugs::MAX_SEEDS;
 use loadtest_lab::injection_run::{InjectionRun, rows};
 use loadtest_lab::jvm_support;
 use loadtest_lab::lock::Lock;
 use loadtest_lab::matrix::{Matrix, check};
-use loadtest_lab::matrix_axes::Axes;
+use loadtest_lab::matrix_axes::{Axes, leave_out_packet_loss};
 use loadtest_lab::predict::Scenario;
 use loadtest_lab::presets::Preset;
 use loadtest_lab::results::RunEvent;
@@ -153,10 +153,11 @@ pub(super) async fn run(args: MatrixArgs) -> Result<bool> {
                     mariadb, and single or valkey";
         return Err(Error::Usage(what.to_owned()));
     }
-    let (trials, not_generated) = match preset {
+    let all = match preset {
         Some(preset) => preset.trials(),
         None => args.axes()?.trials(),
     };
+    let (trials, not_generated) = leave_out_packet_loss(all, why_no_packet_loss);
     check_flavor(args.private.servers().flavor, &trials)?;
     let trials = match args.sample {
         Some(count) => Preset::sample(trials, count, args.seed),

@@ -4,7 +4,7 @@ use clap::Args;
 use loadtest_judge::setting::{Guards, Scope};
 use loadtest_lab::cell_axes::{CellAxes, PurchaseMode};
 use loadtest_lab::cluster::find_program;
-use loadtest_lab::lock::Lock;
+use loadtest_lab::lock::{ExtraServers, Lock};
 use loadtest_measure::error::Result;
 
 use super::private::{EnsembleSize, PrivateArgs};
@@ -56,15 +56,20 @@ pub(super) struct UpArgs {
 pub(super) async fn run(args: UpArgs) -> Result<bool> {
     let UpArgs { private, lock, scope, guards, replicas, mode, .. } = args;
     let UpArgs { etcd, nats, crowd, board, port, .. } = args;
+    let wanted = [
+        (private.zookeeper == Some(EnsembleSize::One), ExtraServers::ZooKeeper),
+        (etcd, ExtraServers::Etcd),
+        (nats, ExtraServers::Nats),
+    ];
+    let lock_servers =
+        wanted.into_iter().filter_map(|(is_wanted, kind)| is_wanted.then_some(kind)).collect();
     let up = UpConfig {
         servers: private.servers(),
         topology: private.topology()?,
         program: find_program(private.seckill.as_deref())?,
         axes: CellAxes { lock, scope, guards, replicas },
         mode,
-        zookeeper: private.zookeeper == Some(EnsembleSize::One),
-        etcd,
-        nats,
+        lock_servers,
         port,
         crowd: crowd.map(|buyers| buyers as usize),
         board,

@@ -1,11 +1,11 @@
 //! The helper program of this crate's own tests. `serve ADDRESS` is a replica of the service. `own
 //! HOW` owns a bed and ends in various ways. `database` takes the database that its environment
-//! names.
+//! names. `packet-link` is the process in a namespace of its own.
 
 use std::env;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
-use std::process::{self, Command};
+use std::process::{self, Command, ExitCode};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -13,7 +13,10 @@ use std::time::Duration;
 
 use testbed::{Bed, Flavor, RedisOptions, ReplicaSpec, ZooKeeperOptions};
 
-fn main() {
+fn main() -> ExitCode {
+    if let Some(code) = testbed::packet_link_main() {
+        return code;
+    }
     let args: Vec<String> = env::args().skip(1).collect();
     match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["serve", address] => serve(address),
@@ -27,8 +30,9 @@ fn main() {
         ["own", how] => own_a_bed(how),
         ["database"] => start_a_database(),
         ["redis"] => start_a_redis(),
-        _ => process::exit(2),
+        _ => return ExitCode::from(2),
     }
+    ExitCode::SUCCESS
 }
 
 /// Prints which database it is, or why there is none.

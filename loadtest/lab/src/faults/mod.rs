@@ -21,8 +21,10 @@ mod held_commit;
 mod kill_after_set;
 mod late_holder;
 mod network;
+mod packets;
 pub mod pairs;
 mod poison;
+mod preconditions;
 mod redis;
 mod redis_cluster;
 mod redis_refuses;
@@ -47,6 +49,7 @@ pub use self::carry_out::{ActionContext, heal_all};
 pub use self::clients::{AbortPoint, AbortedClient, AbortingClients};
 pub use self::ensemble::EnsembleFault;
 pub use self::frozen_holder::{ContenderAction, freeze_the_holder};
+pub use self::packets::why_no_packet_loss;
 pub use self::replicated::PairFault;
 pub use self::replies::{slow_down_commits, slow_down_some_writes};
 pub use self::schedule::Schedule;
@@ -62,8 +65,8 @@ use self::witness::{POLL_INTERVAL, WITNESS_TIMEOUT, no_witness, wait_until, witn
 use crate::cell_axes::PurchaseMode;
 use crate::deployment::Deployment;
 pub use crate::deployment::replica_name;
-use crate::lock::{ExtraServers, Lock};
-pub use crate::requirements::{FaultRequirements, Link};
+use crate::lock::Lock;
+pub use crate::requirements::{FaultRequirements, Link, LossyReplica};
 
 /// What can be wrong with a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -117,6 +120,8 @@ pub enum FaultKind {
     FailOverDatabase(Replication),
     /// A link fails.
     Network(NetworkFault, Link),
+    /// Packets of a link are lost, and others change their order.
+    LosePackets(Link),
     /// COMMIT is executed and its answer lost.
     LoseCommit,
     /// A script is executed and its answer lost.
@@ -159,7 +164,7 @@ impl FaultKind {
     pub const CUT_REDIS: Self = Self::Network(NetworkFault::Cut, Link::Redis);
 
     /// All that any `seckill` on single servers can have, in the order of reports.
-    pub const ALL: [Self; 39] = [
+    pub const ALL: [Self; 43] = [
         Self::KillReplica,
         Self::FreezeReplica,
         Self::RollingRestart,
@@ -195,6 +200,10 @@ impl FaultKind {
         Self::Network(NetworkFault::Delay, Link::Zookeeper),
         Self::Network(NetworkFault::Reset, Link::Zookeeper),
         Self::Network(NetworkFault::HalfOpen, Link::Zookeeper),
+        Self::LosePackets(Link::Redis),
+        Self::LosePackets(Link::Database),
+        Self::LosePackets(Link::Replica),
+        Self::LosePackets(Link::Zookeeper),
         Self::LoseCommit,
         Self::LoseScript,
         Self::HangUp,
@@ -223,6 +232,7 @@ impl FaultKind {
             Self::FailOverDatabase(Replication::SemiSync) => "database-failover",
             Self::FailOverDatabase(Replication::Async) => "database-failover-async",
             Self::Network(fault, link) => network::name(fault, link),
+            Self::LosePackets(link) => packets::name(link),
             Self::LoseCommit => "lose-commit",
             Self::LoseScript => "lose-script",
             Self::HangUp => "hang-up",
@@ -273,6 +283,7 @@ impl FaultKind {
             Self::FreezeDatabase => "the database stands still",
             Self::FailOverDatabase(replication) => database_failover::description(replication),
             Self::Network(fault, link) => network::description(fault, link),
+            Self::LosePackets(link) => packets::description(link),
             Self::LoseCommit => "transactions are committed whose answers are lost",
             Self::LoseScript => {
                 "scripts of locks, or admissions, are executed whose answers are lost"
@@ -282,65 +293,6 @@ impl FaultKind {
             Self::OnTopology(fault) => fault.description(),
             Self::Failpoint => "a replica dies, panics or sleeps at a named point of a purchase",
             Self::Targeted(targeted) => targeted.description(),
-        }
-    }
-
-    /// Whether it can happen to that lock in that mode, or why not. In the mode `queued` every
-    /// admission is a script, whatever the lock.
-    pub fn suits(self, lock: Lock, mode: PurchaseMode) -> std::result::Result<(), &'static str> {
-        let queued = mode == PurchaseMode::Queued;
-        match self {
-            Self::LoseScript if !queued && !lock.runs_scripts() => {
-                Err("that lock runs no script in Redis whose answer could be lost")
-            }
-            Self::FlushScripts if !queued && (!lock.runs_scripts() || lock == Lock::Redlock) => {
-                Err("that lock calls no script by its hash, which Redis could forget")
-            }
-            Self::OnTopology(TopologyFault::SlotMoves)
-                if !queued && lock.holds_in_shared_redis().is_none() =>
-            {
-                Err("its fault happens to locks in the Redis Cluster, and that lock is elsewhere")
-            }
-            Self::Network(_, Link::Zookeeper) if lock.needs() != ExtraServers::ZooKeeper => {
-                Err("that lock never speaks to ZooKeeper")
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// What it needs. Two at once need what both of the schedule's pair need.
-    pub fn requirements(self, schedule: &Schedule) -> FaultRequirements {
-        let own_redis = FaultRequirements { own_redis: true, ..FaultRequirements::default() };
-        match self {
-            Self::RestartRedis
-            | Self::FlushRedis
-            | Self::FlushScripts
-            | Self::FreezeRedis
-            | Self::PauseRedis
-            | Self::BusyRedis
-            | Self::RedisTooFewReplicas => own_redis,
-            Self::EvictRedis => FaultRequirements { eviction: true, ..own_redis },
-            Self::Sentinel(_) => FaultRequirements { sentinel: true, ..own_redis },
-            Self::RedisClock => FaultRequirements { clock: true, ..own_redis },
-            Self::FailOverRedis => FaultRequirements { follower: true, ..own_redis }
-                .and(FaultRequirements::link(Link::Redis)),
-            Self::FailOverDatabase(replication) => FaultRequirements::replicated(replication),
-            Self::LoseCommit => FaultRequirements::link(Link::Database),
-            Self::LoseScript => FaultRequirements::link(Link::Redis),
-            Self::TwoAtOnce => {
-                let [one, other] = schedule.pair;
-                one.requirements(schedule).and(other.requirements(schedule))
-            }
-            Self::Targeted(targeted) => targeted.requirements(),
-            Self::OnTopology(fault) => fault.requirements(),
-            Self::Network(_, link) => FaultRequirements::link(link),
-            Self::KillReplica
-            | Self::FreezeReplica
-            | Self::RollingRestart
-            | Self::RestartDatabase
-            | Self::FreezeDatabase
-            | Self::HangUp
-            | Self::Failpoint => FaultRequirements::default(),
         }
     }
 
@@ -367,6 +319,7 @@ impl FaultKind {
                 database_failover::fail_over(context, replication).await
             }
             Self::Network(fault, link) => network::inject(context, fault, link).await,
+            Self::LosePackets(_) => packets::inject(context).await,
             Self::LoseCommit => replies::lose_commit(context).await,
             Self::LoseScript => replies::lose_script(context).await,
             Self::HangUp => clients::hang_up(context).await,

@@ -47,6 +47,9 @@ fn either(one: FaultKind, other: FaultKind) -> Option<&'static str> {
         (F::Targeted(_) | F::Failpoint, _) => {
             "it is made for one moment, which the other would move"
         }
+        (F::LosePackets(_), _) => {
+            "not every machine can lose packets, and a seed draws the same pair on each"
+        }
         (F::Sentinel(_), _) => "the sentinels choose the moment, and replicas find Redis by them",
         (F::RollingRestart, _) if other != F::HangUp => {
             "a replica that starts needs its servers, and none of its neighbours may fail a request"

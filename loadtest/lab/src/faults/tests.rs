@@ -19,13 +19,14 @@ fn a_fault_of_a_link_needs_that_link_and_a_pair_what_both_need() {
     let both = FaultKind::TwoAtOnce.requirements(&schedule);
     assert!(both.has(Link::Redis) && both.has(Link::Database) && !both.has(Link::Replica));
     for kind in FaultKind::ALL {
-        if let FaultKind::Network(_, link) = kind {
-            assert_eq!(
-                kind.requirements(&schedule),
-                FaultRequirements::link(link),
-                "{}",
-                kind.name()
-            );
-        }
+        let (link, lossy_replica) = match kind {
+            FaultKind::Network(_, link) => (link, None),
+            FaultKind::LosePackets(link) => {
+                (link, Some(LossyReplica { index: schedule.victim, seed: schedule.variation }))
+            }
+            _ => continue,
+        };
+        let expected = FaultRequirements { lossy_replica, ..FaultRequirements::link(link) };
+        assert_eq!(kind.requirements(&schedule), expected, "{}", kind.name());
     }
 }
