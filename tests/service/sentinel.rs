@@ -18,10 +18,11 @@ const STOCK: u32 = 5000;
 /// three times a second whether Redis is there.
 const SELLS_WITHIN: Duration = Duration::from_secs(3);
 
-async fn group() -> RedisSentinel {
+async fn group(tls: bool) -> RedisSentinel {
     let redis = RedisOptions {
         user: Some("seckill".to_owned()),
         rights: Some(least_rights() + " +role"),
+        tls,
         ..RedisOptions::default()
     };
     let options = SentinelOptions { redis, guarded: false };
@@ -45,7 +46,7 @@ async fn until_sold(replica: &Replica, voucher: &str, users: &mut u64) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn replicas_sell_after_a_failover_and_a_restart_of_the_former_master() {
-    let group = group().await;
+    let group = group(false).await;
     let place = tokio::task::spawn_blocking(Place::fresh).await.expect("a place");
     let place = Place { redis_url: group.url(), ..place };
     let named = |name| spec(&place, name, &["--lock", "redisson", "--drain-delay-ms", "0"]);
@@ -79,4 +80,37 @@ async fn replicas_sell_after_a_failover_and_a_restart_of_the_former_master() {
     command.args(line).env_clear().env("REDIS_URL", group.url().replace("seckill:", ":"));
     let output = command.output().expect("the program");
     assert_eq!(output.stdout, b"in\n", "{output:?}");
+}
+
+/// A frozen master keeps its connections open: nothing but silence tells that it is away. After the
+/// thaw it takes itself for the master until the sentinels reach it.
+#[tokio::test(flavor = "multi_thread")]
+async fn replicas_sell_by_tls_after_their_master_froze_and_do_not_trust_it_after_the_thaw() {
+    let group = group(true).await;
+    let place = tokio::task::spawn_blocking(Place::fresh).await.expect("a place");
+    let place = Place { redis_url: group.url(), ..place };
+    assert!(place.redis_url.starts_with("rediss+sentinel://"), "{}", place.redis_url);
+    let ca = group.nodes()[0].ca_path().expect("an authority").display().to_string();
+    let flags = ["--lock", "redisson", "--drain-delay-ms", "0", "--redis-ca-file", &ca];
+    let named = |name| spec(&place, name, &flags);
+    let replicas = blocking(|| Ok(start_together(["sentinel-3", "sentinel-4"].map(named))));
+    let voucher = Caller::new(replicas[0].base_url()).voucher(STOCK).await;
+    let crowd = Crowd::start(replicas[0].base_url(), &voucher, 4);
+    crowd.until_bought(10).await;
+    blocking(|| group.nodes()[0].freeze());
+    let (_, promoted) = blocking(|| group.await_promotion(0));
+    let mut users = 100;
+    for replica in &replicas {
+        until_sold(replica, &voucher, &mut users).await;
+        let after = promoted.elapsed();
+        assert!(after < SELLS_WITHIN, "{} sold {after:?} after the promotion", replica.name());
+    }
+    blocking(|| group.nodes()[0].thaw());
+    crowd.until_bought(10).await;
+    blocking(|| group.await_demotion(0));
+    crowd.until_bought(10).await;
+    let tries = crowd.end().await;
+    let books = Books::read(&place.database_url, &voucher).await;
+    books.bear_out(&tries);
+    books.add_up_to(STOCK.into());
 }
