@@ -186,7 +186,10 @@ not-redis := mysql- zookeeper:: etcd:: nats:: local:: none:: client-
 of-redis-flaws := failover:: five:: late_release:: long_work:: reentry:: stays_for_ever:: \
   wake_up:: clocks:: server_clock::a_redis
 of-redis := sentinel:: faults:: rights:: stuck:: redis_urls:: limits:: every_kind:: \
-  released:: queued:: login:: lock_servers:: redis_cluster::
+  released:: queued:: login:: lock_servers:: redis_cluster:: pressure:: fence:: late:: \
+  kill:: cli::lock_
+# Tests of all kinds that last, one after the other.
+of-all-kinds := validity takeover order fairness tokens
 # What these words mean besides: pages in a browser, and databases.
 not-of-redis := page:: database_failover::
 test-valkey: install-servers dev-binaries ## Run the tests about Redis on Valkey instead of Redis
@@ -195,6 +198,7 @@ test-valkey: install-servers dev-binaries ## Run the tests about Redis on Valkey
 	    --test redis --test cluster --test sentinel && \
 	  cargo test --locked -p conformance --test conformance -- $(not-redis:%=--skip %) && \
 	  cargo test --locked -p conformance --test flaws -- $(of-redis-flaws) && \
+	  cargo test --locked -p conformance $(of-all-kinds:%=--test %) && \
 	  cargo test --locked -p seckill --test service -- $(of-redis) $(not-of-redis:%=--skip %)
 
 # Ten minutes. Maven fetches Redisson and Curator. ARGS="redisson-4::" runs a part.
