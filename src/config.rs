@@ -75,8 +75,9 @@ pub struct Cli {
     pub log_json: bool,
 }
 
-/// The log filter that is used where none is given.
-const LOG_FILTER: &str = "warn,seckill=info,audit=info";
+/// The log filter that is used where none is given. NATS' client logs an error at each try to
+/// connect; the kind says what is wrong itself.
+const LOG_FILTER: &str = "warn,async_nats=off,seckill=info,audit=info";
 
 impl Cli {
     /// Reads the command line and the environment.

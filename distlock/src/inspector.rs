@@ -34,8 +34,11 @@ pub struct ListCursor(pub(crate) CursorPosition);
 /// What a cursor remembers, by backend.
 pub(crate) enum CursorPosition {
     /// The last name of the page before, which need not be UTF-8.
-    #[cfg(any(feature = "etcd", feature = "mysql", feature = "nats", feature = "zookeeper"))]
+    #[cfg(any(feature = "etcd", feature = "mysql", feature = "zookeeper"))]
     After(Vec<u8>),
+    /// The keys that are left.
+    #[cfg(feature = "nats")]
+    Keys(Vec<String>),
     /// The last row of the page before.
     #[cfg(feature = "mysql")]
     Row(crate::mysql::row_inspector::RowPosition),

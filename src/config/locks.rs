@@ -71,7 +71,8 @@ pub struct LockServers {
     pub nats_url: Option<Address>,
     /// Bucket of `nats`, 1 to 64 letters, digits, `-` and `_`. It is made with the lease as its
     /// maximum age if the server has none of that name; one that is there keeps its own.
-    #[arg(long, env = "NATS_BUCKET", default_value = NatsServer::DEFAULT_BUCKET)]
+    #[arg(long, env = "NATS_BUCKET", default_value = NatsServer::DEFAULT_BUCKET,
+          value_parser = nats_bucket)]
     pub nats_bucket: String,
     /// How to connect to these and to the service's own Redis.
     #[command(flatten)]
@@ -332,6 +333,14 @@ fn replication(text: &str) -> Result<Replication, String> {
         Some(_) => None,
     };
     found.ok_or_else(|| "must be none, N, majority:N or all:N, with N from 1 to 100".to_owned())
+}
+
+/// An empty name is none: a compose file passes an unset variable so.
+fn nats_bucket(text: &str) -> Result<String, String> {
+    if text.is_empty() {
+        return Ok(NatsServer::DEFAULT_BUCKET.to_owned());
+    }
+    NatsServer::check_bucket(text).map(|()| text.to_owned()).map_err(|error| error.to_string())
 }
 
 pub(super) fn lock_name(text: &str) -> Result<LockName, String> {

@@ -37,7 +37,8 @@ pub(super) struct Termination {
 }
 
 impl LockSupervisor {
-    /// Supervises a lock that was just taken. The command has `grace` to end after SIGTERM.
+    /// Supervises a lock that was just taken. The command has `grace` to end after SIGTERM, and at
+    /// most half of the validity: a server may give less than the lease that was asked for.
     pub(super) async fn new(
         mut guard: Guard,
         lease: Duration,
@@ -51,6 +52,9 @@ impl LockSupervisor {
             }
             None => None,
         };
+        let validity = guard.validity().deadline();
+        let half = validity.map(|ends| ends.saturating_duration_since(since) / 2);
+        let grace = half.map_or(grace, |half| grace.min(half));
         Ok(Self { guard, transaction, grace, since })
     }
 

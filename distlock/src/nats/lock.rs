@@ -2,10 +2,10 @@
 //!
 //! How it works: the value is the owner and the id of the acquisition. Every write names the
 //! revision that must be the key's last. So one of two creates wins, a release that comes late
-//! frees no successor's lock, and an abandoned create that is still on its way comes to nothing.
-//! The holder writes its entry again at every third of the bucket's TTL. A waiter subscribes to
-//! the key, so the release wakes it. The end of an entry sends no message before NATS 2.11: a
-//! waiter reads the key every 100 ms, unless a renewal told when the entry ends.
+//! frees no successor's lock, and an abandoned create that is late by less than the TTL comes to
+//! nothing. The holder writes its entry again at every third of the bucket's TTL. A waiter
+//! subscribes to the key, so the release wakes it. The end of an entry sends no message: a waiter
+//! reads the key every 100 ms, unless another write told when the entry ends.
 //!
 //! Guarantees exclusion while validity lasts, and a token that rises with every ownership: the
 //! revision of the create. Validity lasts for the TTL of the bucket, counted from the sending of
@@ -28,20 +28,19 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::nats::NatsServer;
-use crate::nats::bucket::{NatsBucket, NatsError, RESPONSE_TIMEOUT, is_value};
+use crate::nats::bucket::{MAX_TRIES, NatsBucket, NatsError, in_time};
 use crate::nats::inspector::NatsInspector;
 use crate::nats::key::{EntryText, entry_text, key_of};
+use crate::nats::open_bucket::{OpenBucket, is_value};
 use crate::nats::renewer::NatsRenewer;
 use crate::{
     Acquisition, Guarantees, Hold, LockError, LockInspector, LockKind, Locker, Release,
     RenewalTarget, Renewer, Request, Token, Validity, WakeEvent, WakeStrategy, guarantees,
 };
 
-/// How often a step is tried that other writes come before, or that is not answered.
-const MAX_CONFLICTS: u32 = 8;
 /// How often a waiter reads the key while it does not know when the entry ends.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// How often at least: a message may be lost with its connection.
@@ -74,10 +73,8 @@ impl Locker for NatsLock {
 
     fn check_servers(&self) -> BoxFuture<'_, Result<(), LockError>> {
         Box::pin(async move {
-            match timeout(RESPONSE_TIMEOUT, self.bucket.read(CHECKED_KEY)).await {
-                Ok(read) => read.map(drop).map_err(LockError::from),
-                Err(_) => Err(silent()),
-            }
+            let read = async { self.bucket.open().await?.read(CHECKED_KEY).await };
+            in_time(read).await.map(drop)
         })
     }
 
@@ -91,14 +88,10 @@ impl Locker for NatsLock {
             renewer: Arc::clone(&self.renewer),
             key: key_of(request.name.as_str()),
             request,
-            is_in_doubt: false,
+            in_doubt_since: None,
             waiter: None,
         })
     }
-}
-
-fn silent() -> LockError {
-    NatsError::Unanswered("no answer within 2 s".into()).into()
 }
 
 struct NatsAcquisition {
@@ -106,8 +99,8 @@ struct NatsAcquisition {
     renewer: Arc<NatsRenewer>,
     request: Request,
     key: String,
-    /// Whether a create was sent that was not answered.
-    is_in_doubt: bool,
+    /// When the first create was sent that may yet be carried out.
+    in_doubt_since: Option<Instant>,
     waiter: Option<NatsWaiter>,
 }
 
@@ -115,41 +108,55 @@ struct NatsAcquisition {
 struct NatsWaiter {
     messages: async_nats::Subscriber,
     ttl: Duration,
-    /// When the last renewal came that this waiter saw.
-    renewed: Option<Instant>,
+    /// When the last write came that this waiter saw, which may be one that the server refused.
+    written: Option<Instant>,
 }
 
 impl NatsAcquisition {
     /// Creates the entry if there is none.
     async fn create(&mut self) -> Result<Option<Box<dyn Hold>>, NatsError> {
-        let value = entry_text(&self.request, None);
-        // When the first create was sent whose outcome is not known.
-        let mut in_doubt_since = None;
-        for _ in 0..MAX_CONFLICTS {
-            let ttl = self.bucket.open().await?.ttl();
-            let entry = self.bucket.read(&self.key).await?;
-            let sent = in_doubt_since.unwrap_or_else(Instant::now);
-            match entry.value {
-                Some(value) if EntryText::read(&value).is_of(&self.request) => {
-                    return Ok(Some(self.hold(entry.revision, sent, ttl)));
-                }
-                Some(_) => return Ok(None),
-                None => {}
-            }
-            self.is_in_doubt = true;
-            match self.bucket.write(&self.key, entry.revision, Some(&value)).await {
-                Ok(revision) => return Ok(Some(self.hold(revision, sent, ttl))),
-                Err(NatsError::Conflict) => {}
-                Err(NatsError::Unanswered(_)) => in_doubt_since = Some(sent),
-                Err(failure) => return Err(failure),
+        let text = entry_text(&self.request, None);
+        for _ in 0..MAX_TRIES {
+            let bucket = self.bucket.open().await?;
+            let created = self.create_in(&bucket, &text).await;
+            match created {
+                Err(NatsError::Conflict | NatsError::Unanswered(_)) => {}
+                Err(NatsError::NoBucket) => self.bucket.forget(&bucket).await,
+                outcome => return outcome,
             }
         }
         Err(NatsError::Conflict)
     }
 
-    fn hold(&self, revision: u64, sent: Instant, ttl: Duration) -> Box<dyn Hold> {
+    async fn create_in(
+        &mut self,
+        bucket: &Arc<OpenBucket>,
+        text: &str,
+    ) -> Result<Option<Box<dyn Hold>>, NatsError> {
+        let entry = bucket.read(&self.key).await?;
+        let before = self.in_doubt_since;
+        let sent = before.unwrap_or_else(Instant::now);
+        match entry.value {
+            // An earlier create, whose answer was lost.
+            Some(value) if EntryText::read(&value).is_of(&self.request) => {
+                return Ok(Some(self.hold(bucket, entry.revision, sent)));
+            }
+            Some(_) => return Ok(None),
+            None => {}
+        }
+        self.in_doubt_since = Some(sent);
+        let written = bucket.write(&self.key, entry.revision, Some(text)).await;
+        if written.as_ref().is_err_and(NatsError::did_nothing) {
+            self.in_doubt_since = before;
+        }
+        Ok(Some(self.hold(bucket, written?, sent)))
+    }
+
+    fn hold(&self, bucket: &Arc<OpenBucket>, revision: u64, sent: Instant) -> Box<dyn Hold> {
+        let ttl = bucket.ttl();
         Box::new(NatsHold {
             bucket: Arc::clone(&self.bucket),
+            created_in: Arc::clone(bucket),
             renewer: Arc::clone(&self.renewer),
             key: self.key.clone(),
             created: revision,
@@ -167,41 +174,38 @@ impl NatsAcquisition {
     /// Bars a create that is on its way, and deletes what it has made.
     async fn undo(&self) -> Result<(), NatsError> {
         loop {
-            let undone = match self.bucket.read(&self.key).await {
-                Ok(entry) if entry.value.as_deref().is_some_and(|value| self.is_other(value)) => {
-                    return Ok(());
-                }
-                // Where nothing is, the deletion alone makes the revision another one.
-                Ok(entry) => self.bucket.write(&self.key, entry.revision, None).await,
-                Err(failure) => Err(failure),
-            };
-            match undone {
-                Ok(_) => return Ok(()),
+            match self.undo_once().await {
+                Ok(()) => return Ok(()),
                 Err(NatsError::Conflict) => {}
                 Err(_) => sleep(RETRY_PAUSE).await,
             }
         }
     }
+
+    async fn undo_once(&self) -> Result<(), NatsError> {
+        let Some(bucket) = self.bucket.open_existing().await? else { return Ok(()) };
+        let entry = bucket.read(&self.key).await?;
+        if entry.value.as_deref().is_some_and(|value| self.is_other(value)) {
+            return Ok(());
+        }
+        // Where nothing is, the deletion alone makes the revision another one.
+        bucket.write(&self.key, entry.revision, None).await.map(drop)
+    }
 }
 
 impl Acquisition for NatsAcquisition {
     fn attempt(&mut self) -> BoxFuture<'_, Result<Option<Box<dyn Hold>>, LockError>> {
-        Box::pin(async move {
-            match timeout(RESPONSE_TIMEOUT, self.create()).await {
-                Ok(attempt) => Ok(attempt?),
-                Err(_) => Err(silent()),
-            }
-        })
+        Box::pin(in_time(self.create()))
     }
 
     fn wake_strategy(&mut self) -> WakeStrategy<'_> {
         WakeStrategy::Signal(Box::pin(async {
             match &mut self.waiter {
                 Some(waiter) => waiter.await_change().await,
-                none => {
+                waiter => {
                     // What came before the subscription, the next look sees.
                     match NatsWaiter::subscribe(&self.bucket, &self.key).await {
-                        Ok(waiter) => *none = Some(waiter),
+                        Ok(subscribed) => *waiter = Some(subscribed),
                         Err(_) => sleep(POLL_INTERVAL).await,
                     }
                 }
@@ -212,12 +216,9 @@ impl Acquisition for NatsAcquisition {
 
     fn abandon(&mut self) -> BoxFuture<'_, Result<(), LockError>> {
         Box::pin(async move {
-            if !self.is_in_doubt {
-                return Ok(());
-            }
-            match timeout(RESPONSE_TIMEOUT, self.undo()).await {
-                Ok(undone) => Ok(undone?),
-                Err(_) => Err(silent()),
+            match self.in_doubt_since {
+                Some(_) => in_time(self.undo()).await,
+                None => Ok(()),
             }
         })
     }
@@ -227,19 +228,19 @@ impl NatsWaiter {
     async fn subscribe(bucket: &NatsBucket, key: &str) -> Result<Self, NatsError> {
         let bucket = bucket.open().await?;
         let messages = bucket.subscribe(key).await?;
-        Ok(Self { messages, ttl: bucket.ttl(), renewed: None })
+        Ok(Self { messages, ttl: bucket.ttl(), written: None })
     }
 
     /// Returns when the entry was deleted, or may have ended.
     async fn await_change(&mut self) {
         let woken = Instant::now();
         loop {
-            let ends = self.renewed.map_or(woken, |renewed| renewed + self.ttl);
+            let ends = self.written.map_or(woken, |written| written + self.ttl);
             let next = ends.clamp(woken + POLL_INTERVAL, woken + MAX_POLL_INTERVAL);
             tokio::select! {
                 message = self.messages.next() => match message {
                     Some(message) if message.headers.as_ref().is_none_or(is_value) => {
-                        self.renewed = Some(Instant::now());
+                        self.written = Some(Instant::now());
                     }
                     Some(_) => return,
                     // The connection has ended for good.
@@ -254,6 +255,8 @@ impl NatsWaiter {
 /// If it is dropped without a release, its entry ends with the bucket's TTL.
 struct NatsHold {
     bucket: Arc<NatsBucket>,
+    /// The bucket of its create: one that was made again may have given its revision to another.
+    created_in: Arc<OpenBucket>,
     renewer: Arc<NatsRenewer>,
     request: Request,
     key: String,
@@ -266,24 +269,32 @@ struct NatsHold {
 
 impl NatsHold {
     async fn delete(&mut self) -> Result<Release, NatsError> {
-        // If it was never renewed, its create is the last write.
-        let mut last = self.created;
-        for _ in 0..MAX_CONFLICTS {
-            let before = std::mem::replace(&mut self.may_be_released, true);
-            match self.bucket.write(&self.key, last, None).await {
-                Ok(_) => return Ok(Release::Released),
-                Err(NatsError::Conflict) => self.may_be_released = before,
-                Err(failure) => return Err(failure),
-            }
-            let entry = self.bucket.read(&self.key).await?;
-            match entry.value {
-                Some(value) if EntryText::read(&value).is_of(&self.request) => {
-                    last = entry.revision;
+        for number in 0..MAX_TRIES {
+            let bucket = self.bucket.open().await?;
+            let is_certain = !self.validity.has_ended() && bucket.is_same(&self.created_in);
+            let last = if number == 0 && is_certain {
+                // If it was never renewed, its create is the last write.
+                self.created
+            } else {
+                let entry = bucket.read(&self.key).await?;
+                match entry.value {
+                    Some(value) if EntryText::read(&value).is_of(&self.request) => entry.revision,
+                    // An earlier request may have deleted it, and its answer was lost.
+                    _ if self.may_be_released => return Ok(Release::Released),
+                    Some(_) => return Ok(Release::HeldByOther),
+                    None => return Ok(Release::Gone),
                 }
-                // An earlier request may have deleted it, and its answer was lost.
-                _ if self.may_be_released => return Ok(Release::Released),
-                Some(_) => return Ok(Release::HeldByOther),
-                None => return Ok(Release::Gone),
+            };
+            let before = std::mem::replace(&mut self.may_be_released, true);
+            let deleted = bucket.write(&self.key, last, None).await;
+            if deleted.as_ref().is_err_and(NatsError::did_nothing) {
+                self.may_be_released = before;
+            }
+            match deleted {
+                Ok(_) => return Ok(Release::Released),
+                Err(NatsError::Conflict) => {}
+                Err(NatsError::NoBucket) => self.bucket.forget(&bucket).await,
+                Err(failure) => return Err(failure),
             }
         }
         Err(NatsError::Conflict)
@@ -305,11 +316,6 @@ impl Hold for NatsHold {
     }
 
     fn release(&mut self) -> BoxFuture<'_, Result<Release, LockError>> {
-        Box::pin(async move {
-            match timeout(RESPONSE_TIMEOUT, self.delete()).await {
-                Ok(released) => Ok(released?),
-                Err(_) => Err(silent()),
-            }
-        })
+        Box::pin(in_time(self.delete()))
     }
 }

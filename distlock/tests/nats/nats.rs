@@ -70,7 +70,10 @@ async fn a_list_has_names_with_all_signs_and_shows_a_key_that_is_no_name_as_dama
     for name in &names {
         guards.push(lock(&locks, name).await);
     }
-    bucket("listed").await.put("a.odd", "x".into()).await.expect("an answer");
+    let other = bucket("listed").await;
+    other.put("a.odd", "x".into()).await.expect("an answer");
+    other.put("a.gone", "x".into()).await.expect("an answer");
+    other.delete("a.gone").await.expect("an answer");
     let (mut listed, mut cursor) = (Vec::new(), None);
     loop {
         let page = locks.list("a", cursor, 2).await.expect("a page");
@@ -118,6 +121,63 @@ async fn a_bucket_whose_entries_never_end_is_refused() {
     let refused = locks_at(server().url(), "endless", LONG).lock(&fresh_name(), &at_once()).await;
     let refused = refused.expect_err("a dead holder would keep its locks").to_string();
     assert!(refused.contains("NATS bucket: must have a maximum age"), "{refused}");
+}
+
+/// A program that only reads must not choose the TTL of those that lock.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_inspector_makes_no_bucket() {
+    let (locks, name) = (locks_at(server().url(), "unmade", LONG), fresh_name());
+    let shown = locks.inspect(&name).await.expect("an answer");
+    assert_eq!(shown.state, LockState::Free);
+    assert!(locks.list("", None, 10).await.expect("a page").locks.is_empty());
+    assert!(jetstream().await.get_key_value("unmade").await.is_err(), "it was made");
+}
+
+/// Another program makes it again with a shorter TTL: an entry ends by that.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bucket_that_was_made_again_counts_with_its_new_ttl() {
+    let (name, short) = (fresh_name(), Duration::from_secs(3));
+    let locks = locks_at(server().url(), "again", LONG);
+    let guard = lock(&locks, &name).await;
+    jetstream().await.delete_stream("KV_again").await.expect("it was there");
+    let others = locks_at(server().url(), "again", short);
+    release(lock(&others, &fresh_name()).await).await;
+    let began = tokio::time::Instant::now();
+    eventually("it reads the bucket again", async || {
+        let Ok(later) = locks.lock(&fresh_name(), &at_once()).await else { return false };
+        let valid = later.validity().deadline().expect("an end") - tokio::time::Instant::now();
+        release(later).await;
+        valid < short
+    })
+    .await;
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    // The revision of its create may be that of another entry in the new bucket.
+    let heir = lock(&others, &name).await;
+    assert_eq!(guard.release().await.expect("an answer"), Release::HeldByOther);
+    assert_busy(&locks, &name).await;
+    release(heir).await;
+}
+
+/// Between two renewals a waiter reads once a second: only the message is faster.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_wakes_a_waiter_by_its_message() {
+    let locks = locks_at(server().url(), "woken", LONG / 10);
+    let (rounds, mut soon) = (8, 0);
+    for _ in 0..rounds {
+        let name = fresh_name();
+        let guard = lock(&locks, &name).await;
+        let waiter = wait_for(&locks_at(server().url(), "woken", LONG / 10), &name);
+        let (bucket, token) = (bucket("woken").await, guard.token().expect("a token").0);
+        let renewed = async || entry(&bucket, &name).await.expect("an entry").revision > token;
+        eventually("it is renewed", renewed).await;
+        assert!(!waiter.is_finished());
+        release(guard).await;
+        let released = tokio::time::Instant::now();
+        let heir = waiter.await.expect("no panic").expect("the lock");
+        soon += usize::from(released.elapsed() < Duration::from_millis(300));
+        release(heir).await;
+    }
+    assert!(soon >= rounds - 2, "{soon} of {rounds} waiters were woken at once");
 }
 
 #[tokio::test(flavor = "multi_thread")]
