@@ -2,6 +2,7 @@
 //! twice; without a lock many do.
 
 use std::collections::BTreeSet;
+use std::process::Command;
 use std::sync::OnceLock;
 
 use distlock::{Backend, LockKind};
@@ -13,7 +14,7 @@ use tokio::task::{JoinSet, spawn_blocking};
 
 use crate::caller::Caller;
 use crate::crowd::buy_until_told;
-use crate::fleet::start_together;
+use crate::fleet::{SECKILL, start_together};
 use crate::replicas::spec;
 use crate::support::{Place, servers, token};
 
@@ -160,4 +161,27 @@ async fn a_lock_in_etcd_keeps_each_user_to_one_order() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_in_nats_keeps_each_user_to_one_order() {
     all_hold(on(Backend::Nats)).await;
+}
+
+/// The bucket gives less than the lease that is asked for, so a command has less time to end.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_outlives_the_ttl_of_a_nats_bucket_that_is_shorter_than_its_lease() {
+    let under_lock = |more: &[&str]| {
+        let mut command = Command::new(SECKILL);
+        command.args(["lock", "run", "--kind", "nats", "--name", "a"]).args(more).env_clear();
+        let servers = servers_of(LockKind::Nats);
+        command.env("NATS_URL", &servers[1]).env("NATS_BUCKET", "brief");
+        command.output().expect("the program")
+    };
+    spawn_blocking(move || {
+        let made = under_lock(&["--lease", "1s", "--", "/bin/true"]);
+        assert!(made.status.success(), "{made:?}");
+        let ran = under_lock(&["--", "/bin/sh", "-c", "sleep 2.5; echo done"]);
+        assert_eq!(ran.stdout, b"done\n", "{ran:?}");
+        assert!(ran.status.success(), "{ran:?}");
+        let said = String::from_utf8_lossy(&ran.stderr).into_owned();
+        assert!(said.contains("NATS bucket has another maximum age"), "{said}");
+    })
+    .await
+    .expect("no panic");
 }

@@ -117,7 +117,7 @@ fn the_setting_in_use_is_blamed_and_not_the_one_that_it_overrides() {
 
 #[test]
 fn a_senseless_value_is_one_sentence() {
-    let cases: [(&[&str], &str); 21] = [
+    let cases: [(&[&str], &str); 22] = [
         (&["--kind", "none"], "the lock none keeps no other process out"),
         (&["--kind", "local"], "the lock local keeps no other process out"),
         (&["--kind", "mutex"], "[possible values: setnx-expire, set-nx"),
@@ -125,6 +125,7 @@ fn a_senseless_value_is_one_sentence() {
         (&["--kind", "redlock"], "needs --redlock-urls (REDLOCK_URLS)"),
         (&["--kind", "etcd"], "needs --etcd-endpoints (ETCD_ENDPOINTS)"),
         (&["--kind", "nats"], "needs --nats-url (NATS_URL)"),
+        (&["--nats-bucket", "a.b"], "'--nats-bucket <NATS_BUCKET>': NATS bucket: must have 1 to"),
         (&["--kind", "zookeeper"], "needs --zookeeper-url (ZOOKEEPER_URL)"),
         (&["--kind", "lua-release", "--token"], "lua-release has none"),
         (&["--kind", "redisson", "--token"], "--token of redisson needs --database-url"),
