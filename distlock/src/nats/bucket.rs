@@ -101,9 +101,9 @@ impl NatsBucket {
     }
 
     /// Looks for the bucket again at the next call: the server said that it is not there.
-    pub(crate) async fn forget(&self, stale: &Arc<OpenBucket>) {
+    pub(crate) async fn forget(&self, former: &Arc<OpenBucket>) {
         let mut state = self.state.lock().await;
-        if state.bucket.as_ref().is_some_and(|bucket| Arc::ptr_eq(bucket, stale)) {
+        if state.bucket.as_ref().is_some_and(|bucket| Arc::ptr_eq(bucket, former)) {
             state.bucket = None;
         }
     }
