@@ -119,7 +119,8 @@ impl ReplicaStarter<'_> {
             let mut proxies = ReplicaProxies::default();
             let mut start_proxies = |servers: Vec<SocketAddr>| {
                 let servers = servers.into_iter();
-                let started = servers.map(|server| proxies.start_proxy(server, &bed, loss.as_ref()));
+                let started =
+                    servers.map(|server| proxies.start_proxy(server, &bed, loss.as_ref()));
                 started.collect::<testbed::Result<Vec<_>>>()
             };
             let (redis, database, zookeeper) =

@@ -167,8 +167,8 @@ impl PacketLink {
         let into = relay(any_port.into(), inwards).map_err(Error::io("listen on 127.0.0.1"))?;
         let address = into.address().map_err(Error::io("listen on 127.0.0.1"))?;
         let address = address.as_socket().ok_or(Error::Closed)?;
-        let (control, _relays) = (Mutex::new(control), [into, out]);
-        Ok(Self { address, process, control, _relays, _socket_files: files })
+        let control = Mutex::new(control);
+        Ok(Self { address, process, control, _relays: [into, out], _socket_files: files })
     }
 
     /// Where it listens.

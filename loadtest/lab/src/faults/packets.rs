@@ -92,8 +92,11 @@ async fn for_each_link(
     call: impl Fn(&PacketLink) -> testbed::Result<()> + Send + 'static,
 ) -> Result<()> {
     let links = links.to_vec();
-    let each = move || links.iter().map(|link| call(link)).fold(Ok(()), |all, one| all.and(one));
-    blocking(each).await
+    blocking(move || {
+        let results: Vec<_> = links.iter().map(|link| call(link)).collect();
+        results.into_iter().collect()
+    })
+    .await
 }
 
 async fn sum_counts(links: &[Arc<PacketLink>]) -> Result<PacketCounts> {
