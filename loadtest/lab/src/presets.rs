@@ -119,13 +119,13 @@ const SMOKE_FAULTS: [(FaultKind, Lock); 43] = [
     (FaultKind::Network(NetworkFault::Delay, Link::Zookeeper), Lock::Zookeeper),
     (FaultKind::Network(NetworkFault::Reset, Link::Zookeeper), Lock::Zookeeper),
     (FaultKind::Network(NetworkFault::HalfOpen, Link::Zookeeper), Lock::Zookeeper),
+    (FaultKind::LoseCommit, Lock::Redisson),
+    (FaultKind::LoseScript, Lock::Redisson),
+    (FaultKind::HangUp, Lock::Redisson),
     (FaultKind::LosePackets(Link::Redis), Lock::Redisson),
     (FaultKind::LosePackets(Link::Database), Lock::MysqlTable),
     (FaultKind::LosePackets(Link::Replica), Lock::Redisson),
     (FaultKind::LosePackets(Link::Zookeeper), Lock::Zookeeper),
-    (FaultKind::LoseCommit, Lock::Redisson),
-    (FaultKind::LoseScript, Lock::Redisson),
-    (FaultKind::HangUp, Lock::Redisson),
     (FaultKind::TwoAtOnce, Lock::Redisson),
 ];
 
@@ -298,6 +298,20 @@ mod tests {
         }
         for fault in FaultKind::ALL {
             assert!(trials.iter().any(|trial| trial.fault == Some(fault)), "{fault:?}");
+        }
+    }
+
+    #[test]
+    fn the_manual_says_how_many_cells_each_preset_has() {
+        let manual = include_str!("../../../docs/laboratory.md");
+        for (before, preset) in [
+            ("every fault of single servers: ", Preset::Smoke),
+            ("several servers of each sort: ", Preset::SmokeTopologies),
+            ("**`--full`** has ", Preset::Full),
+        ] {
+            let (_, text) = manual.split_once(before).expect(before);
+            let (figure, _) = text.split_once(" cells").expect("a figure");
+            assert_eq!(figure.replace(',', ""), preset.trials().0.len().to_string(), "{before}");
         }
     }
 

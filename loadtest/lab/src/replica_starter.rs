@@ -30,20 +30,21 @@ pub(super) struct ReplicaProxies {
 struct PacketLoss {
     /// This program, which is also that of a link.
     program: PathBuf,
-    /// What chooses the packets.
+    /// The seed of the first link; that of each further one is one more.
     seed: u64,
 }
 
 impl ReplicaProxies {
     /// A proxy before that server, with a link between the two if packets can be lost.
-    fn before(
+    fn start_proxy(
         &mut self,
         server: SocketAddr,
         bed: &Bed,
         loss: Option<&PacketLoss>,
     ) -> testbed::Result<Proxy> {
         let Some(PacketLoss { program, seed }) = loss else { return Proxy::before(server) };
-        let link = bed.packet_link(program, server, *seed)?;
+        let seed = seed.wrapping_add(self.packet_links.len() as u64);
+        let link = bed.packet_link(program, server, seed)?;
         let proxy = Proxy::before(link.addr())?;
         self.packet_links.push(Arc::new(link));
         Ok(proxy)
@@ -73,7 +74,7 @@ impl ReplicaStarter<'_> {
             starting.push(tokio::spawn(blocking(move || {
                 let replica = bed.replica(spec)?;
                 if has_front {
-                    let front = proxies.before(replica.addr(), &bed, loss.as_ref())?;
+                    let front = proxies.start_proxy(replica.addr(), &bed, loss.as_ref())?;
                     proxies.front.push(front);
                 }
                 Ok((replica, proxies))
@@ -116,13 +117,14 @@ impl ReplicaStarter<'_> {
         let bed = cluster.bed.clone();
         blocking(move || {
             let mut proxies = ReplicaProxies::default();
-            let mut before = |servers: Vec<SocketAddr>| {
+            let mut start_proxies = |servers: Vec<SocketAddr>| {
                 let servers = servers.into_iter();
-                let started = servers.map(|server| proxies.before(server, &bed, loss.as_ref()));
+                let started =
+                    servers.map(|server| proxies.start_proxy(server, &bed, loss.as_ref()));
                 started.collect::<testbed::Result<Vec<_>>>()
             };
             let (redis, database, zookeeper) =
-                (before(redis)?, before(database)?, before(zookeeper)?);
+                (start_proxies(redis)?, start_proxies(database)?, start_proxies(zookeeper)?);
             Ok(ReplicaProxies { redis, database, zookeeper, ..proxies })
         })
         .await

@@ -13,7 +13,7 @@ use loadtest_lab::injection_run::{InjectionRun, rows};
 use loadtest_lab::jvm_support;
 use loadtest_lab::lock::Lock;
 use loadtest_lab::matrix::{Matrix, check};
-use loadtest_lab::matrix_axes::{Axes, leave_out_packet_loss};
+use loadtest_lab::matrix_axes::{Axes, NotGenerated, leave_out_packet_loss};
 use loadtest_lab::predict::Scenario;
 use loadtest_lab::presets::Preset;
 use loadtest_lab::results::RunEvent;
@@ -145,6 +145,21 @@ fn check_flavor(flavor: Flavor, trials: &[CellSpec]) -> Result<()> {
     Err(Error::Usage(what))
 }
 
+/// Draws the cells of a sample, the same on each machine; then leaves out those that this one
+/// cannot run.
+fn sample_trials(
+    (trials, not_generated): (Vec<CellSpec>, Vec<NotGenerated>),
+    sample: Option<usize>,
+    seed: u64,
+    why_no_packet_loss: impl FnOnce() -> Option<String>,
+) -> (Vec<CellSpec>, Vec<NotGenerated>) {
+    let drawn = match sample {
+        Some(count) => Preset::sample(trials, count, seed),
+        None => trials,
+    };
+    leave_out_packet_loss((drawn, not_generated), why_no_packet_loss)
+}
+
 /// Whether all cells were as predicted.
 pub(super) async fn run(args: MatrixArgs) -> Result<bool> {
     let preset = args.preset.preset();
@@ -157,12 +172,8 @@ pub(super) async fn run(args: MatrixArgs) -> Result<bool> {
         Some(preset) => preset.trials(),
         None => args.axes()?.trials(),
     };
-    let (trials, not_generated) = leave_out_packet_loss(all, why_no_packet_loss);
+    let (trials, not_generated) = sample_trials(all, args.sample, args.seed, why_no_packet_loss);
     check_flavor(args.private.servers().flavor, &trials)?;
-    let trials = match args.sample {
-        Some(count) => Preset::sample(trials, count, args.seed),
-        None => trials,
-    };
     let injection = args.injection()?;
     check(&trials, &not_generated)?;
     let load = Load { mode: args.mode, fleet: args.fleet.fleet(), ..Load::DEFAULT };
@@ -343,6 +354,21 @@ mod tests {
         assert!(check_flavor(Flavor::MySql, &Preset::Smoke.trials().0).is_ok());
         let twice = parse(&["--database", "sharded", "--topologies", "galera"]).axes();
         assert_eq!(twice.expect_err("two say where").exit_code(), 2);
+    }
+
+    #[test]
+    fn a_sample_has_the_same_cells_on_each_machine_but_those_that_it_cannot_run() {
+        let sample = |why_not: Option<&str>| {
+            sample_trials(Preset::Smoke.trials(), Some(13), 1, || why_not.map(str::to_owned))
+        };
+        let (everywhere, _) = sample(None);
+        let (here, not_generated) = sample(Some("no packets can be lost"));
+        let loses = |trial: &&CellSpec| matches!(trial.fault, Some(FaultKind::LosePackets(_)));
+        let left_out = everywhere.iter().filter(loses).count();
+        assert!(left_out > 0, "the sample has no such cell");
+        assert_eq!((everywhere.len(), not_generated[0].combinations), (13, left_out));
+        let others = everywhere.into_iter().filter(|trial| !loses(&trial));
+        assert_eq!(here, others.collect::<Vec<_>>());
     }
 
     #[test]

@@ -10,7 +10,7 @@
 //!
 //! The process runs a program of the caller, which calls [`packet_link_main`] first of all. The
 //! kernel must have TUN devices, and this user must be allowed to open `/dev/net/tun` and to make
-//! namespaces: [`PacketLink::check`].
+//! user namespaces: [`PacketLink::check`].
 //!
 //! Modules: `namespace` (the process inside), `device` (its packets), `relay` (between sockets).
 
@@ -19,14 +19,18 @@ mod namespace;
 mod relay;
 
 use std::fmt;
-use std::io::{self, BufRead, BufReader, Write};
+use std::fs;
+use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Add;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use socket2::SockAddr;
 
 pub use self::namespace::packet_link_main;
@@ -34,7 +38,6 @@ use self::relay::{Relay, listen};
 use crate::bed_state::BedState;
 use crate::error::{Error, Result};
 use crate::program::Program;
-use crate::programs::Programs;
 
 /// The first argument of the program that is started in the namespace.
 const COMMAND: &str = "packet-link";
@@ -42,8 +45,6 @@ const COMMAND: &str = "packet-link";
 const CHECK: &str = "check";
 /// What it says when connections can come.
 const READY: &str = "ready";
-/// How a namespace is made.
-const UNSHARE: [&str; 4] = ["--user", "--map-root-user", "--net", "--"];
 /// Lines of the log in an error.
 const LOG_LINES: usize = 5;
 
@@ -87,14 +88,35 @@ impl Add for PacketCounts {
     }
 }
 
-/// A way to one server on which packets can be lost; none is until it is asked for. Dropping it
-/// closes everything.
+/// A way to one server on which packets can be lost; it begins without faults. Dropping it closes
+/// everything.
 pub struct PacketLink {
     address: SocketAddr,
     /// Dropped first: the connections on the link end with it.
     process: Program,
-    control: Mutex<(ChildStdin, BufReader<ChildStdout>)>,
+    control: Mutex<Control>,
     _relays: [Relay; 2],
+    _socket_files: SocketFiles,
+}
+
+/// The pipes to the process.
+struct Control {
+    requests: ChildStdin,
+    answers: ChildStdout,
+    /// How long an answer takes at most.
+    limit: Duration,
+}
+
+/// The Unix sockets of a link, which are removed with it.
+struct SocketFiles([PathBuf; 2]);
+
+impl Drop for SocketFiles {
+    fn drop(&mut self) {
+        for path in &self.0 {
+            // A link that failed to start lacks one of them.
+            let _ = fs::remove_file(path);
+        }
+    }
 }
 
 impl PacketLink {
@@ -103,15 +125,17 @@ impl PacketLink {
     /// # Errors
     /// If not: what the system refuses.
     pub fn check(program: &Path) -> Result<()> {
-        let mut command = Command::new(unshare()?);
-        command.args(UNSHARE).arg(program).args([COMMAND, CHECK]).stdin(Stdio::null());
-        let output = command.output().map_err(Error::io("start unshare"))?;
+        let mut command = Command::new(program);
+        command.args([COMMAND, CHECK]).stdin(Stdio::null());
+        let action = format!("start {}", program.display());
+        let output = command.output().map_err(Error::io(action))?;
         if output.status.success() {
             return Ok(());
         }
         let said = String::from_utf8_lossy(&output.stderr);
-        let cause = io::Error::other(said.lines().last().unwrap_or_default());
-        Err(Error::io("lose packets")(cause))
+        let reason = said.lines().last().map(str::to_owned);
+        let cause = reason.unwrap_or_else(|| format!("{} {}", program.display(), output.status));
+        Err(Error::io("lose packets")(io::Error::other(cause)))
     }
 
     pub(crate) fn start(
@@ -121,30 +145,30 @@ impl PacketLink {
         seed: u64,
     ) -> Result<Self> {
         let name = bed.unique_name("packets");
-        let [entrance, exit] = ["in", "out"].map(|end| bed.path(&format!("{name}.{end}")));
+        let files = SocketFiles(["in", "out"].map(|end| bed.path(&format!("{name}.{end}"))));
         let unix = |path: &Path| SockAddr::unix(path).map_err(Error::io("name a socket"));
-        let (inwards, outwards) = (unix(&entrance)?, unix(&exit)?);
+        let [entrance, exit] = &files.0;
+        let (inwards, outwards) = (unix(entrance)?, unix(exit)?);
         let relay = |at: SockAddr, to| listen(&at).and_then(|listener| Relay::start(listener, to));
         let out = relay(outwards, server.into()).map_err(Error::io("listen for a namespace"))?;
 
         let seed = seed.to_string();
-        let [program, entrance, exit] =
-            [program, &entrance, &exit].map(|path| path.to_string_lossy().into_owned());
-        let arguments = [&program, COMMAND, &entrance, &exit, &seed];
-        let arguments: Vec<&str> = UNSHARE.into_iter().chain(arguments).collect();
-        let process = Program::start(bed, COMMAND, &unshare()?, &arguments, false)?;
+        let [entrance, exit] = [entrance, exit].map(|path| path.to_string_lossy());
+        let arguments = [COMMAND, &entrance, &exit, &seed];
+        let process = Program::start(bed, COMMAND, program, &arguments, false)?;
         let (requests, answers) = process.pipes().ok_or(Error::Closed)?;
-        let mut control = (requests, BufReader::new(answers));
-        let said = read_line(&mut control.1);
-        if said.as_deref() != Some(READY) {
-            let tail = process.log_tail(LOG_LINES);
-            let reason = "cannot lose packets on this machine".into();
-            return Err(Error::Failed { name: process.name().to_owned(), reason, tail });
+        let mut control = Control { requests, answers, limit: bed.ready_within };
+        let said = control.read_line().map_err(|error| explain_failure(&process, &error))?;
+        if said != READY {
+            let error = io::Error::other(format!("it says {said:?}"));
+            return Err(explain_failure(&process, &error));
         }
         let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let into = relay(any_port.into(), inwards).map_err(Error::io("listen on 127.0.0.1"))?;
-        let address = into.address().as_socket().ok_or(Error::Closed)?;
-        Ok(Self { address, process, control: Mutex::new(control), _relays: [into, out] })
+        let address = into.address().map_err(Error::io("listen on 127.0.0.1"))?;
+        let address = address.as_socket().ok_or(Error::Closed)?;
+        let control = Mutex::new(control);
+        Ok(Self { address, process, control, _relays: [into, out], _socket_files: files })
     }
 
     /// Where it listens.
@@ -159,18 +183,19 @@ impl PacketLink {
         self.process.pid()
     }
 
-    /// Has this happen to packets from now on; what was held back before still comes.
+    /// Sets what happens to packets from now on; those already held back are still passed on. The
+    /// choice of packets begins again with the seed.
     ///
     /// # Errors
-    /// If the process in the namespace has ended.
+    /// If the process in the namespace has ended or does not answer in time; it is then killed.
     pub fn set_faults(&self, faults: PacketFaults) -> Result<()> {
-        self.ask(Some(faults)).map(drop)
+        self.send_request(Some(faults)).map(drop)
     }
 
     /// Passes every packet on at once from now on.
     ///
     /// # Errors
-    /// If the process in the namespace has ended.
+    /// If the process in the namespace has ended or does not answer in time; it is then killed.
     pub fn heal(&self) -> Result<()> {
         self.set_faults(PacketFaults::default())
     }
@@ -178,33 +203,68 @@ impl PacketLink {
     /// What happened so far.
     ///
     /// # Errors
-    /// If the process in the namespace has ended.
+    /// If the process in the namespace has ended or does not answer in time; it is then killed.
     pub fn counts(&self) -> Result<PacketCounts> {
-        self.ask(None)
+        self.send_request(None)
     }
 
     /// Sends one line and reads the counts that answer it.
-    fn ask(&self, faults: Option<PacketFaults>) -> Result<PacketCounts> {
+    fn send_request(&self, faults: Option<PacketFaults>) -> Result<PacketCounts> {
         let mut control = self.control.lock().unwrap_or_else(PoisonError::into_inner);
-        let (requests, answers) = &mut *control;
         let line = faults.map_or(String::new(), namespace::request);
-        let sent = writeln!(requests, "{line}");
-        let answer = sent.ok().and_then(|()| namespace::parse_counts(&read_line(answers)?));
-        answer.ok_or_else(|| {
-            let (name, tail) = (self.process.name().to_owned(), self.process.log_tail(LOG_LINES));
-            Error::Failed { name, reason: "has ended".into(), tail }
+        let sent = writeln!(control.requests, "{line}");
+        let answer = sent.and_then(|()| control.read_line());
+        let counts = answer.and_then(|line| {
+            namespace::parse_counts(&line)
+                .ok_or_else(|| io::Error::other(format!("it says {line:?}")))
+        });
+        counts.map_err(|error| {
+            // A late answer would be taken for that of the next request.
+            let _ = self.process.kill();
+            explain_failure(&self.process, &error)
         })
     }
 }
 
-fn unshare() -> Result<PathBuf> {
-    Programs::of_the_system().need("unshare", "util-linux")
+impl Control {
+    /// Reads the line that answers the last request; the process writes no other.
+    fn read_line(&mut self) -> io::Result<String> {
+        let deadline = Instant::now() + self.limit;
+        let mut line = Vec::new();
+        while line.last() != Some(&b'\n') {
+            if is_readable(&self.answers, Some(deadline))? {
+                let mut buffer = [0; 256];
+                let length = self.answers.read(&mut buffer)?;
+                if length == 0 {
+                    return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it has ended"));
+                }
+                line.extend_from_slice(&buffer[..length]);
+            } else if Instant::now() >= deadline {
+                let what = format!("no answer within {:?}", self.limit);
+                return Err(io::Error::new(io::ErrorKind::TimedOut, what));
+            }
+        }
+        Ok(String::from_utf8_lossy(&line).trim_end().to_owned())
+    }
 }
 
-fn read_line(from: &mut impl BufRead) -> Option<String> {
-    let mut line = String::new();
-    from.read_line(&mut line).ok().filter(|bytes| *bytes > 0)?;
-    Some(line.trim_end().to_owned())
+fn explain_failure(process: &Program, error: &io::Error) -> Error {
+    let (name, tail) = (process.name().to_owned(), process.log_tail(LOG_LINES));
+    Error::Failed { name, reason: format!("cannot lose packets: {error}"), tail }
+}
+
+/// Waits for something to read, until then at most.
+fn is_readable(source: &impl AsFd, until: Option<Instant>) -> io::Result<bool> {
+    // Whole milliseconds, and not before.
+    let left = |until: Instant| until.saturating_duration_since(Instant::now());
+    let wait = until.map(|until| left(until) + Duration::from_millis(1));
+    let wait = wait.and_then(|wait| PollTimeout::try_from(wait).ok()).unwrap_or(PollTimeout::NONE);
+    match poll(&mut [PollFd::new(source.as_fd(), PollFlags::POLLIN)], wait) {
+        Ok(count) => Ok(count > 0),
+        // A signal ends the wait early.
+        Err(Errno::EINTR) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
 }
 
 impl fmt::Debug for PacketLink {

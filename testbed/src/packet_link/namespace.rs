@@ -13,21 +13,23 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use nix::sched::{CloneFlags, unshare};
 use socket2::SockAddr;
 
-use super::device::{self, HERE, LinkState, THERE};
+use super::device::{self, LinkState, NAMESPACE_ADDRESS, PEER_ADDRESS};
 use super::relay::{Relay, listen};
 use super::{CHECK, COMMAND, PacketCounts, PacketFaults, READY};
 
-/// Is the process in the namespace, if this program has been started as that: the exit code.
+/// Runs the process in the namespace, if this program has been started as that: the exit code.
 ///
 /// A program that [`Bed::packet_link`](crate::Bed::packet_link) starts calls this first in its
-/// `main`, and ends with the code. It is `None` if the arguments are others.
+/// `main`, before it has a second thread, and ends with the code. It is `None` if the arguments are
+/// others.
 #[must_use]
 pub fn packet_link_main() -> Option<ExitCode> {
     let arguments: Vec<OsString> = env::args_os().skip(1).collect();
     let result = match &arguments[..] {
-        [command, check] if command == COMMAND && check == CHECK => device().map(drop),
+        [command, check] if command == COMMAND && check == CHECK => check_namespace(),
         [command, entrance, exit, seed] if command == COMMAND => serve(entrance, exit, seed),
         _ => return None,
     };
@@ -40,7 +42,16 @@ pub fn packet_link_main() -> Option<ExitCode> {
     ))
 }
 
-fn device() -> io::Result<tun_rs::SyncDevice> {
+/// Whether a link can be served here.
+fn check_namespace() -> io::Result<()> {
+    enter_namespace()?;
+    with_kernel_counts(PacketCounts::default()).map(drop)
+}
+
+/// Moves this process to a network of its own, which has only the device.
+fn enter_namespace() -> io::Result<tun_rs::SyncDevice> {
+    unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNET)
+        .map_err(|error| io::Error::other(format!("there is no namespace: {error}")))?;
     device::open().map_err(|error| {
         io::Error::new(error.kind(), format!("there is no TUN device (/dev/net/tun): {error}"))
     })
@@ -50,15 +61,15 @@ fn device() -> io::Result<tun_rs::SyncDevice> {
 fn serve(entrance: &OsString, exit: &OsString, seed: &OsString) -> io::Result<()> {
     let seed = seed.to_str().and_then(|seed| seed.parse().ok());
     let seed = seed.ok_or(io::ErrorKind::InvalidInput)?;
-    let (device, state) = (device()?, Arc::new(LinkState::default()));
-    let listener = listen(&SocketAddr::from((HERE, 0)).into())?;
+    let (device, state) = (enter_namespace()?, Arc::new(LinkState::new(seed)));
+    let listener = listen(&SocketAddr::from((NAMESPACE_ADDRESS, 0)).into())?;
     let address = listener.local_addr()?.as_socket().ok_or(io::ErrorKind::InvalidInput)?;
     let _out = Relay::start(listener, SockAddr::unix(exit)?)?;
-    let over_the_device = SocketAddr::from((THERE, address.port()));
+    let over_the_device = SocketAddr::from((PEER_ADDRESS, address.port()));
     let _into = Relay::start(listen(&SockAddr::unix(entrance)?)?, over_the_device.into())?;
     let passing = Arc::clone(&state);
     thread::spawn(move || {
-        eprintln!("{}", device::pass_packets(&device, &passing, seed));
+        eprintln!("{}", device::pass_packets(&device, &passing));
         process::exit(1);
     });
     println!("{READY}");
@@ -68,7 +79,7 @@ fn serve(entrance: &OsString, exit: &OsString, seed: &OsString) -> io::Result<()
         }
         println!("{}", answer(with_kernel_counts(state.counts())?));
     }
-    // Not to be waited for.
+    // The thread that passes packets does not end.
     process::exit(0);
 }
 
@@ -93,7 +104,7 @@ fn answer(counts: PacketCounts) -> String {
     format!("{passed} {lost} {overtaken} {retransmitted} {out_of_order}")
 }
 
-/// What the process says of its packets.
+/// The counts in the answer of the process.
 pub(super) fn parse_counts(line: &str) -> Option<PacketCounts> {
     let mut numbers = line.split(' ').map(|number| number.parse().ok());
     let mut next = || numbers.next().flatten();
@@ -106,7 +117,7 @@ pub(super) fn parse_counts(line: &str) -> Option<PacketCounts> {
     })
 }
 
-/// With what the kernel has counted in this namespace.
+/// Adds what the kernel has counted in this namespace.
 fn with_kernel_counts(counts: PacketCounts) -> io::Result<PacketCounts> {
     let read = |file: &str, group: &str, name: &str| {
         let text = fs::read_to_string(file)?;

@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep};
 use super::{FaultContext, Link, POLL_INTERVAL, WITNESS_TIMEOUT, no_witness, witness};
 use crate::cluster::blocking;
 
-/// A bad link, on which TCP still gets on.
+/// Loss and reordering that slow TCP down without ending its connections.
 const FAULTS: PacketFaults =
     PacketFaults { loss_percent: 5, reorder_percent: 20, max_delay: Duration::from_millis(10) };
 
@@ -44,47 +44,62 @@ pub fn why_no_packet_loss() -> Option<String> {
     checked.map_or_else(|error| Some(error.to_string()), |it| Some(it.err()?.to_string()))
 }
 
-/// Witness: packets lost and overtaken, and what the kernel had to send again.
+/// Witness: packets lost and overtaken, and what the kernel sent again and received out of order.
 pub(super) async fn inject(context: &FaultContext<'_>) -> Result<String> {
     let schedule = context.schedule;
     let links = context.deployment.packet_links(schedule.victim);
     if links.is_empty() {
         return Err(no_witness("there is no way on which it could happen".to_owned()));
     }
-    let before = total(links).await?;
-    set_faults(links, FAULTS).await?;
-    sleep(schedule.lasts()).await;
-    let deadline = Instant::now() + WITNESS_TIMEOUT;
-    let (happened, text) = loop {
-        let (happened, text) = seen(before, total(links).await?);
-        if happened || Instant::now() >= deadline {
-            break (happened, text);
-        }
-        sleep(POLL_INTERVAL).await;
-    };
-    set_faults(links, PacketFaults::default()).await?;
+    let seen = lose_packets(links, schedule.lasts()).await;
+    // Also after an error: the links are not left faulty.
+    for_each_link(links, PacketLink::heal).await?;
+    let (happened, text) = seen?;
     witness(happened, format!("{}: {text}", schedule.victim_name()))
 }
 
-/// Whether packets were lost and overtaken, and the kernel noticed; and the figures.
-fn seen(before: PacketCounts, now: PacketCounts) -> (bool, String) {
+/// Sets the faults, and waits that long and until their effect was seen.
+async fn lose_packets(links: &[Arc<PacketLink>], lasts: Duration) -> Result<(bool, String)> {
+    let counts_before = sum_counts(links).await?;
+    for_each_link(links, |link| link.set_faults(FAULTS)).await?;
+    sleep(lasts).await;
+    let deadline = Instant::now() + WITNESS_TIMEOUT;
+    loop {
+        let (happened, text) = compare_counts(counts_before, sum_counts(links).await?);
+        if happened || Instant::now() >= deadline {
+            return Ok((happened, text));
+        }
+        sleep(POLL_INTERVAL).await;
+    }
+}
+
+/// Whether packets were lost and overtaken, and the kernel noticed both; and the figures.
+fn compare_counts(before: PacketCounts, now: PacketCounts) -> (bool, String) {
     let (lost, overtaken) = (now.lost - before.lost, now.overtaken - before.overtaken);
     let packets = now.passed - before.passed + lost;
     let again = now.retransmitted - before.retransmitted;
+    let early = now.out_of_order - before.out_of_order;
     let text = format!(
         "{lost} of {packets} packets lost, {overtaken} overtaken by later ones; the kernel sent \
-         {again} segments again"
+         {again} segments again and received {early} out of order"
     );
-    (lost > 0 && overtaken > 0 && again > 0, text)
+    (lost > 0 && overtaken > 0 && again > 0 && early > 0, text)
 }
 
-async fn set_faults(links: &[Arc<PacketLink>], faults: PacketFaults) -> Result<()> {
+/// Calls each of them, also after one that fails; the first error.
+async fn for_each_link(
+    links: &[Arc<PacketLink>],
+    call: impl Fn(&PacketLink) -> testbed::Result<()> + Send + 'static,
+) -> Result<()> {
     let links = links.to_vec();
-    blocking(move || links.iter().try_for_each(|link| link.set_faults(faults))).await
+    blocking(move || {
+        let results: Vec<_> = links.iter().map(|link| call(link)).collect();
+        results.into_iter().collect()
+    })
+    .await
 }
 
-/// What has happened on all of them.
-async fn total(links: &[Arc<PacketLink>]) -> Result<PacketCounts> {
+async fn sum_counts(links: &[Arc<PacketLink>]) -> Result<PacketCounts> {
     let links = links.to_vec();
     blocking(move || {
         links.iter().try_fold(PacketCounts::default(), |total, link| Ok(total + link.counts()?))
@@ -99,16 +114,19 @@ mod tests {
     #[test]
     fn a_witness_names_what_happened_since_and_needs_loss_order_and_the_kernel() {
         let before = PacketCounts { passed: 100, lost: 1, ..PacketCounts::default() };
-        let now = PacketCounts { passed: 290, lost: 11, overtaken: 30, retransmitted: 9, ..before };
-        let (happened, text) = seen(before, now);
+        let (overtaken, retransmitted, out_of_order) = (30, 9, 8);
+        let now = PacketCounts { passed: 290, lost: 11, overtaken, retransmitted, out_of_order };
+        let (happened, text) = compare_counts(before, now);
         assert!(happened);
         assert!(text.starts_with("10 of 200 packets lost, 30 overtaken by later ones;"), "{text}");
-        assert!(text.ends_with("the kernel sent 9 segments again"), "{text}");
+        let kernel = "the kernel sent 9 segments again and received 8 out of order";
+        assert!(text.ends_with(kernel), "{text}");
         let nothing_lost = PacketCounts { lost: 1, ..now };
         let in_order = PacketCounts { overtaken: 0, ..now };
-        let not_noticed = PacketCounts { retransmitted: 0, ..now };
-        for counts in [nothing_lost, in_order, not_noticed] {
-            assert!(!seen(before, counts).0, "{counts:?}");
+        let none_again = PacketCounts { retransmitted: 0, ..now };
+        let none_early = PacketCounts { out_of_order: 0, ..now };
+        for counts in [nothing_lost, in_order, none_again, none_early] {
+            assert!(!compare_counts(before, counts).0, "{counts:?}");
         }
     }
 }
