@@ -129,6 +129,7 @@ impl NatsBucket {
         }
         let found = found.map(Arc::new);
         if let Some(bucket) = &found
+            && may_make
             && bucket.ttl() != self.new_ttl
             && state.bucket.as_ref().is_none_or(|before| before.ttl() != bucket.ttl())
         {
