@@ -244,6 +244,17 @@ impl Bed {
         ZooKeeperEnsemble::start(&self.inner, options)
     }
 
+    /// Starts a `ZooKeeper` ensemble of three servers, and an observer that they reach directly.
+    ///
+    /// # Errors
+    /// As [`Bed::zookeeper_ensemble`].
+    pub fn zookeeper_with_observer(
+        &self,
+        options: ZooKeeperOptions,
+    ) -> Result<(ZooKeeperEnsemble, ZooKeeper)> {
+        ZooKeeperEnsemble::start_with_observer(&self.inner, options)
+    }
+
     /// Starts an etcd server that stands alone.
     ///
     /// # Errors

@@ -31,13 +31,36 @@ struct Addresses {
 impl ZooKeeperEnsemble {
     pub(crate) fn start(bed: &Arc<BedState>, options: ZooKeeperOptions) -> Result<Self> {
         let plan = ZooKeeperPlan::new(bed, options)?;
-        start_on_free_port(|| Self::start_once(&plan))
+        start_on_free_port(|| Self::start_once(&plan, &draw_addresses()?, ""))
     }
 
-    fn start_once(plan: &ZooKeeperPlan<'_>) -> Result<Self> {
-        let addresses: Vec<_> = (0..MEMBERS).map(|_| Addresses::draw()).collect::<Result<_>>()?;
+    pub(crate) fn start_with_observer(
+        bed: &Arc<BedState>,
+        options: ZooKeeperOptions,
+    ) -> Result<(Self, ZooKeeper)> {
+        let plan = ZooKeeperPlan::new(bed, options)?;
+        start_on_free_port(|| {
+            let (addresses, observer) = (draw_addresses()?, Addresses::draw()?);
+            let line = observer.line(MEMBERS, ":observer");
+            let ensemble = Self::start_once(&plan, &addresses, &line)?;
+            let members = addresses.iter().enumerate().map(|(at, to)| to.line(at, "")).collect();
+            let lines: [String; 4] = [LIMITS.into(), members, line, "peerType=observer\n".into()];
+            let membership = Membership { number: MEMBERS + 1, lines: lines.concat() };
+            Ok((ensemble, plan.start(observer.clients, Some(&membership))?))
+        })
+    }
+
+    /// `observer` is the line of `zoo.cfg` that names one, or empty.
+    fn start_once(
+        plan: &ZooKeeperPlan<'_>,
+        addresses: &[Addresses],
+        observer: &str,
+    ) -> Result<Self> {
         let mut ways = Ways::default();
-        let membership = |member| ways.membership(member, &addresses);
+        let membership = |member| {
+            let Membership { number, lines } = ways.membership(member, addresses)?;
+            Ok(Membership { number, lines: lines + observer })
+        };
         let memberships: Vec<_> = (0..MEMBERS).map(membership).collect::<Result<_>>()?;
         let places: Vec<_> = addresses.iter().map(|at| at.clients).zip(memberships).collect();
         Self::start_members(&places, (ways.links, ways.introducers), |(clients, membership)| {
@@ -63,6 +86,15 @@ impl Addresses {
             elections: ports::free_address()?,
         })
     }
+
+    /// The line of `zoo.cfg` for the server of that place.
+    fn line(&self, at: usize, role: &str) -> String {
+        format!("server.{}={}:{}{role}\n", at + 1, self.followers, self.elections.port())
+    }
+}
+
+fn draw_addresses() -> Result<Vec<Addresses>> {
+    (0..MEMBERS).map(|_| Addresses::draw()).collect()
 }
 
 /// How the members reach one another.

@@ -192,3 +192,33 @@ async fn a_leader_that_has_not_noticed_its_isolation_renews_no_hold() {
     assert!(leads.expect("an answer").contains("Mode: leader"), "it has noticed");
     release(heir).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_observer_serves_locks_and_makes_no_majority() {
+    let bed = Bed::start().expect("a private bed");
+    let (ensemble, observer) =
+        bed.zookeeper_with_observer(ZooKeeperOptions::default()).expect("an ensemble");
+    let says = observer.four_letter_word("srvr").expect("an answer");
+    assert!(says.contains("Mode: observer"), "{says}");
+    let first = leader(&ensemble);
+    let members = ensemble.members();
+    let through = locks_at(observer.connect_string(), SESSION).await;
+    let direct = locks_at(members[first].connect_string(), SESSION).await;
+    let name = fresh_name();
+    let guard = lock(&through, &name).await;
+    let refused = direct.lock(&name, &at_once()).await;
+    assert!(matches!(refused, Err(LockError::TimedOut { .. })), "{:?}", refused.err());
+    let token = guard.token();
+    release(guard).await;
+    let guard = lock(&direct, &name).await;
+    assert!(guard.token() > token);
+    let refused = through.lock(&name, &at_once()).await;
+    assert!(matches!(refused, Err(LockError::TimedOut { .. })), "{:?}", refused.err());
+    release(guard).await;
+    // One of three may fail, also for those who are at the observer.
+    members[(first + 1) % 3].kill().expect("killed");
+    release(lock(&through, &name).await).await;
+    members[(first + 2) % 3].kill().expect("killed");
+    let refused = through.lock(&name, &at_once()).await;
+    assert!(matches!(refused, Err(LockError::Backend(_))), "{:?}", refused.err());
+}
