@@ -110,6 +110,8 @@ fn chinese_of_clauses_and_of_words_inside_names_what_stays_english() {
     let said = "用户 5 的请求 17，0.100000 s 到 0.250000 s：r2 应答 201，订单 9；\
                 持有锁 0.110000 s 到 0.240000 s";
     assert_eq!(told(request), said);
+    let killed = "r2 was process 7 and is 9, with the lock";
+    assert_eq!(told(killed), "r2 原为进程 7，持有锁，现为进程 9");
     assert_eq!(told("agrees; all is well"), "一致；[all is well]");
     assert_eq!((chinese("all is well"), chinese("all; is well")), (None, None));
 }

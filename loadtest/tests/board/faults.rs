@@ -20,25 +20,57 @@ const CELLS: &str = "left=local,user,off,3&right=redisson,user,off,3";
 /// Beside other tests a browser may need seconds for each button, and a race lasts 40 s.
 const MAX_RACES: u32 = 3;
 
+/// The same with a lock in `ZooKeeper`.
+const WITH_ZOOKEEPER: &str = "left=zookeeper,user,off,3&right=redisson,user,off,3";
+
 /// A few in each race.
-const RACES: [&[Fault]; 3] = [
-    &[
-        ("left", "half-open-redis", "and 0 bytes of answers"),
-        ("left", "heal-redis", "accepted"),
-        ("left", "delay-redis", "parcels took 60ms and more there"),
-    ],
-    &[
-        ("left", "freeze-redis", "Redis is in state T"),
-        ("left", "thaw-redis", "Redis is in state"),
-        ("left", "jump-clock", "its clock is"),
-        ("left", "restore-clock", "its clock is"),
-    ],
-    &[
-        ("left", "lose-commit", "closed instead of an answer"),
-        ("right", "fail-over-redis", "the replica is master now"),
-        // Nothing can happen to a Redis that a failover has left dead.
-        ("right", "freeze-redis", "Freeze Redis is not possible: Redis is down."),
-    ],
+const RACES: [(&str, &[Fault]); 5] = [
+    (
+        CELLS,
+        &[
+            ("left", "half-open-redis", "and 0 bytes of answers"),
+            ("left", "heal-redis", "accepted"),
+            ("left", "delay-redis", "parcels took 60ms and more there"),
+        ],
+    ),
+    (
+        CELLS,
+        &[
+            ("left", "freeze-redis", "Redis is in state T"),
+            ("left", "thaw-redis", "Redis is in state"),
+            ("left", "jump-clock", "its clock is"),
+            ("left", "restore-clock", "its clock is"),
+        ],
+    ),
+    (
+        CELLS,
+        &[
+            ("left", "lose-commit", "closed instead of an answer"),
+            ("right", "fail-over-redis", "the replica is master now"),
+            // Nothing can happen to a Redis that a failover has left dead.
+            ("right", "freeze-redis", "Freeze Redis is not possible: Redis is down."),
+        ],
+    ),
+    (
+        CELLS,
+        &[
+            ("left", "half-open-database", "and 0 bytes of answers"),
+            ("left", "heal-database", "accepted"),
+            ("left", "cut-database", "connections cut"),
+            ("left", "heal-database", "accepted"),
+            ("left", "delay-database", "parcels took 60ms and more there"),
+        ],
+    ),
+    (
+        WITH_ZOOKEEPER,
+        &[
+            ("left", "half-open-zookeeper", "and 0 bytes of answers"),
+            ("left", "heal-zookeeper", "accepted"),
+            ("left", "cut-zookeeper", "connections cut"),
+            ("left", "heal-zookeeper", "accepted"),
+            ("left", "delay-zookeeper", "parcels took 60ms and more there"),
+        ],
+    ),
 ];
 
 /// Faults of a replica, in one race. In the right lane some may take a lock from its holder.
@@ -72,13 +104,13 @@ const FROZEN_AGAIN: &str = "return (async () => { \
 
 /// Races that last for longer: each button of the faults does what it says.
 pub(super) async fn faults_are_injected(page: &Page) {
-    start_race(page, 3).await;
-    inject_in_one_race(page, 3, &FREEZE).await;
+    start_race(page, CELLS, 3).await;
+    inject_in_one_race(page, CELLS, 3, &FREEZE).await;
     // Beside other tests a race has time for a few.
     if runs_all_scenarios() {
-        inject_in_one_race(page, 30, &OF_REPLICAS).await;
+        inject_in_one_race(page, CELLS, 30, &OF_REPLICAS).await;
     }
-    inject_in_one_race(page, 300, &LEFT_TO_THE_END).await;
+    inject_in_one_race(page, CELLS, 300, &LEFT_TO_THE_END).await;
     page.shows("document.querySelector('#lane-right .log .fault')", DEADLINE).await;
     page.has_both_verdicts().await;
     let log = "document.querySelector('#lane-left .log').textContent";
@@ -89,20 +121,20 @@ pub(super) async fn faults_are_injected(page: &Page) {
     page.shows(&format!("['↻', '✓'].every((it) => {marks}.includes(it))"), DEADLINE).await;
 }
 
-async fn start_race(page: &Page, seed: u32) {
-    let race = format!("location.hash = 'seed={seed}&users=1000&stock=1000&{CELLS}'");
+async fn start_race(page: &Page, cells: &str, seed: u32) {
+    let race = format!("location.hash = 'seed={seed}&users=1000&stock=1000&{cells}'");
     page.browser.run(&race).await;
     page.shows("!document.querySelector('#lane-left .faults button').disabled", DEADLINE).await;
 }
 
 /// Presses the buttons one after the other. If the race ends before, all are pressed in another.
-async fn inject_in_one_race(page: &Page, seed: u32, faults: &[Fault]) {
+async fn inject_in_one_race(page: &Page, cells: &str, seed: u32, faults: &[Fault]) {
     for another in 1..=MAX_RACES {
         if inject_all(page, faults).await {
             return;
         }
         page.has_both_verdicts().await;
-        start_race(page, seed + another).await;
+        start_race(page, cells, seed + another).await;
     }
     panic!("{MAX_RACES} races were too short for {faults:?}");
 }
@@ -134,12 +166,12 @@ async fn faults_of_servers_and_links_are_seen() {
     page.browser.open(&board.url).await;
     page.has_both_verdicts().await;
     let races = if runs_all_scenarios() { &RACES[..] } else { &RACES[..1] };
-    for (faults, seed) in races.iter().zip([9, 90, 900]) {
-        start_race(&page, seed).await;
+    for ((cells, faults), seed) in races.iter().zip([9, 90, 900, 9000, 90_000]) {
+        start_race(&page, cells, seed).await;
         if seed == 9 {
             commands_have_their_lines(&page).await;
         }
-        inject_in_one_race(&page, seed, faults).await;
+        inject_in_one_race(&page, cells, seed, faults).await;
         page.has_both_verdicts().await;
     }
     drop(page);

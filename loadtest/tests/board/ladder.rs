@@ -50,6 +50,7 @@ impl Page {
             self.shows(may_start, RACE_TIMEOUT).await;
             let state = self.text("#state").await;
             if !state.starts_with("The race is over") {
+                println!("{}, seed {seed}: {state}", rung.slug);
                 said = [state, String::new()];
                 continue;
             }
