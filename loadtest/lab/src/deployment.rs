@@ -290,9 +290,9 @@ impl Deployment {
         self.haproxy.pid()
     }
 
-    /// The process of its `ZooKeeper` or etcd, if its lock needs one, and which of them it is.
-    pub fn lock_server(&self) -> Option<(&'static str, u32)> {
-        self.lock_server.as_ref().map(LockServer::process)
+    /// The processes of its `ZooKeeper`, etcd or NATS, if its lock needs one, and which it is.
+    pub fn lock_servers(&self) -> Vec<(&'static str, u32)> {
+        self.lock_server.as_ref().map(LockServer::processes).unwrap_or_default()
     }
 
     /// The three servers that its lock lives on, if they are three.

@@ -61,14 +61,18 @@ impl LockServer {
         (variable.to_owned(), addresses)
     }
 
-    /// The name of the server in reports, and its process; of three the first one's.
-    pub(super) fn process(&self) -> (&'static str, u32) {
+    /// Its processes, each with the name of the server in reports.
+    pub(super) fn processes(&self) -> Vec<(&'static str, u32)> {
         match self {
-            Self::ZooKeeper(server) => ("zookeeper", server.pid()),
-            Self::Ensemble(LockEnsemble::ZooKeeper(all)) => ("zookeeper", all.members()[0].pid()),
-            Self::Etcd(server) => ("etcd", server.pid()),
-            Self::Nats(server) => ("nats", server.pid()),
-            Self::Ensemble(LockEnsemble::Etcd(all)) => ("etcd", all.members()[0].pid()),
+            Self::ZooKeeper(server) => vec![("zookeeper", server.pid())],
+            Self::Etcd(server) => vec![("etcd", server.pid())],
+            Self::Nats(server) => vec![("nats", server.pid())],
+            Self::Ensemble(LockEnsemble::ZooKeeper(all)) => {
+                all.members().iter().map(|member| ("zookeeper", member.pid())).collect()
+            }
+            Self::Ensemble(LockEnsemble::Etcd(all)) => {
+                all.members().iter().map(|member| ("etcd", member.pid())).collect()
+            }
         }
     }
 

@@ -150,7 +150,7 @@ const fn traced(trace_ratio: &'static str, setup: Setup) -> Measurement {
 }
 
 /// All cells; in this order they are measured within their part of a round.
-pub const CELLS: [Cell; 52] = [
+pub const CELLS: [Cell; 53] = [
     cell("bare:1", Measurement::Bare(1)),
     cell("bare:8", Measurement::Bare(8)),
     cell("bare:32", Measurement::Bare(32)),
@@ -162,6 +162,7 @@ pub const CELLS: [Cell; 52] = [
     cell("grouped:64", Measurement::Orders(GROUPED)),
     cell("grouped:256", Measurement::Orders(Setup { connections: 256, ..GROUPED })),
     cell("grouped:64 x3", Measurement::Orders(Setup { replicas: 3, ..GROUPED })),
+    cell("grouped:128 x2", Measurement::Orders(Setup { connections: 128, replicas: 2, ..GROUPED })),
     cell("grouped:192 x3", Measurement::Orders(Setup { connections: 192, replicas: 3, ..GROUPED })),
     cell("grouped:256 x3", Measurement::Orders(Setup { connections: 256, replicas: 3, ..GROUPED })),
     cell("grouped, semi-sync", on(Topology::SemiSync, GROUPED)),

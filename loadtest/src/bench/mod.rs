@@ -30,6 +30,7 @@ pub mod queued;
 pub mod revoked;
 pub mod row_report;
 pub mod rows;
+pub mod server_processes;
 pub mod service;
 pub mod sold_out;
 pub mod text;

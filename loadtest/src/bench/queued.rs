@@ -26,7 +26,8 @@ use tokio::time::sleep;
 
 use super::cells::Setup;
 use super::figure::{GENERATOR, Sample};
-use super::service::{Round, STOCK, Stage, load_seen, servers_of};
+use super::server_processes::servers_of;
+use super::service::{Round, STOCK, Stage, load_seen};
 use super::turns::{Turn, slices, together};
 
 /// How often the database is asked.

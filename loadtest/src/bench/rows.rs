@@ -106,7 +106,7 @@ const fn traced(
 }
 
 /// All rows. A new one needs a line here, and a cell in `cells.rs` unless there is one.
-pub const ROWS: [Row; 53] = [
+pub const ROWS: [Row; 54] = [
     costing(
         11.0,
         row("grouped-64", "grouped, orders/s", ("grouped:64", BARE), Some(at_least(2.5, 5.0))),
@@ -153,6 +153,7 @@ pub const ROWS: [Row; 53] = [
     ),
     row("galera", "grouped, 3 nodes of Galera", ("grouped, galera", GATHERED), None),
     // Each has as many as the one.
+    row("replicas-two", "2 replicas, 128 connections", ("grouped:128 x2", GATHERED), None),
     row("replicas-each", "3 replicas, 192 connections", ("grouped:192 x3", GATHERED), None),
     costing(
         10.0,

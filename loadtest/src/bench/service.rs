@@ -25,15 +25,16 @@ use loadtest_load::stats::Figures;
 use loadtest_load::tokens::User;
 use loadtest_load::{api, drive};
 use loadtest_measure::error::{Error, Result};
-use loadtest_measure::processes::{NamedProcess, ProcessTimes, memory_mib};
+use loadtest_measure::processes::{ProcessTimes, memory_mib};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Command;
 
 use super::bare_transaction::BareTransaction;
 use super::cells::Setup;
-use super::figure::{DATABASE, GENERATOR, REPLICAS, Sample};
+use super::figure::{DATABASE, GENERATOR, Sample};
 use super::parts::Parts;
 use super::revoked::revoke;
+use super::server_processes::servers_of;
 use super::trace_collector::{BATCH_DEADLINE, TraceCollector};
 use super::turns::{Turn, Turns, slices, together};
 use super::warm_up::WarmUp;
@@ -364,16 +365,4 @@ async fn start(deployment: &Deployment, setup: &Setup) -> Result<Duration> {
     let took = began.elapsed();
     child.kill().await.map_err(|error| wrong(error.to_string()))?;
     Ok(took)
-}
-
-/// The processes that serve a deployment; of a group of servers the first.
-pub fn servers_of(deployment: &Deployment) -> Vec<NamedProcess> {
-    let mut all = vec![
-        (DATABASE, deployment.database().pid()),
-        ("redis", deployment.main_redis().pid()),
-        ("proxy", deployment.proxy_pid()),
-    ];
-    all.extend(deployment.replicas().iter().map(|replica| (REPLICAS, replica.pid())));
-    all.extend(deployment.lock_server());
-    all
 }

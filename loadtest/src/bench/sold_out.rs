@@ -19,7 +19,8 @@ use tokio::process::{Child, Command};
 
 use super::cells::Setup;
 use super::figure::{GENERATOR, Sample};
-use super::service::{DEADLINE, LISTENING, Stage, load, servers_of, worker_threads};
+use super::server_processes::servers_of;
+use super::service::{DEADLINE, LISTENING, Stage, load, worker_threads};
 use super::turns::{Turn, slices, together};
 
 /// Units that are sold during the warm-up.
