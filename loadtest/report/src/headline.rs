@@ -33,18 +33,20 @@ pub struct Headline {
 impl Headline {
     /// The headline of a report; `None` if it is not red.
     pub fn of(report: &Report) -> Option<Self> {
-        let (text, doubt, cell) = match (of_cells(&report.cells), &report.injected_bugs) {
-            (Some((text, doubt, cell)), _) => (text.to_string(), doubt, Some(cell)),
-            (None, Some(results)) => of_injected_bugs(results)?,
-            (None, None) => return None,
-        };
-        let repeat = cell.map_or_else(|| repeat::run(report), |cell| repeat::one(report, cell));
-        Some(Self { text, doubt, repeat })
+        if let Some((text, doubt, cell)) = of_cells(&report.cells) {
+            let repeat = repeat::one(report, cell);
+            return Some(Self { text: text.to_string(), doubt, repeat });
+        }
+        let (text, doubt, bug) = of_injected_bugs(report.injected_bugs.as_ref()?)?;
+        let one = |(name, seed)| repeat::bug(report, name, seed);
+        Some(Self { text, doubt, repeat: bug.map_or_else(|| repeat::run(report), one) })
     }
 
-    /// The headline in two lines.
+    /// The headline in two lines. The command is one for the shell that began this program.
     pub fn lines(&self) -> String {
-        format!("{}\nRepeat it with: {}", self.text, self.repeat)
+        let own = std::env::args().next().filter(|path| path.contains('/'));
+        let own = own.map_or_else(|| "loadtest".to_owned(), |path| repeat::quoted(&path));
+        format!("{}\nRepeat it with: {}", self.text, self.repeat.replacen("loadtest", &own, 1))
     }
 }
 
@@ -86,10 +88,11 @@ fn doubt(cell: &CellReport) -> Doubt {
     if cell.died || cell.valid && found { Doubt::Product } else { Doubt::Measurement }
 }
 
-/// Bugs that were not caught, or a run without them in which something was found.
-fn of_injected_bugs(
-    results: &InjectionResults,
-) -> Option<(String, Doubt, Option<&'static CellReport>)> {
+/// An injected bug and a seed.
+type BugAndSeed = (&'static str, u64);
+
+/// Bugs that were not caught, or a run without them in which something was found; and one of these.
+fn of_injected_bugs(results: &InjectionResults) -> Option<(String, Doubt, Option<BugAndSeed>)> {
     if results.ok {
         return None;
     }
@@ -97,23 +100,24 @@ fn of_injected_bugs(
         || results.bugs.iter().flat_map(|bug| bug.attempts.iter().map(move |one| (bug, one)));
     let missed = bugs().find(|(_, attempt)| attempt.caught_by.is_empty());
     let found = bugs().find(|(_, attempt)| !attempt.without.wrong.is_empty());
-    let (text, doubt) = match (found, missed) {
+    Some(match (found, missed) {
         (Some((bug, attempt)), _) => {
             let (name, seed, wrong) = (bug.name, attempt.seed, attempt.without.wrong.join("; "));
             let what = format!("without the bug {name}, seed {seed}: {wrong}");
-            (format!("Red: {what}. The product is in doubt: no bug was injected."), Doubt::Product)
+            let text = format!("Red: {what}. The product is in doubt: no bug was injected.");
+            (text, Doubt::Product, Some((name, seed)))
         }
         (None, Some((bug, attempt))) => {
             let (name, seed) = (bug.name, attempt.seed);
             let what = format!("the injected bug {name}, seed {seed}, was not caught");
-            (format!("Red: {what}. The measurement is in doubt."), Doubt::Measurement)
+            let text = format!("Red: {what}. The measurement is in doubt.");
+            (text, Doubt::Measurement, Some((name, seed)))
         }
         (None, None) => {
             let what = "not every injected bug was run to its end";
-            (format!("Red: {what}. The measurement is in doubt."), Doubt::Measurement)
+            (format!("Red: {what}. The measurement is in doubt."), Doubt::Measurement, None)
         }
-    };
-    Some((text, doubt, None))
+    })
 }
 
 #[cfg(test)]
@@ -145,7 +149,10 @@ mod tests {
         let first = "Red: local per user, guards off, replicas 3: rule broken: one at a time holds";
         assert!(text.starts_with(first), "{text}");
         assert!(text.contains("The product is in doubt: the load was real."), "{text}");
-        assert!(text.contains("\nRepeat it with: loadtest compare --locks local "), "{text}");
+        // The program is this test.
+        let own = std::env::args().next().expect("a program");
+        let command = format!("\nRepeat it with: {own} compare --locks local ");
+        assert!(text.contains(&command), "{text}");
         let whole = report(cells.clone()).text(crate::table::TableFormat::FILE);
         assert!(whole.starts_with(first), "{whole}");
 
@@ -164,9 +171,11 @@ mod tests {
         report.cells.iter_mut().for_each(|cell| (cell.valid, cell.as_predicted) = (true, true));
         let mut results = injection_results(&["lying-audit"], 1);
         results.ok = false;
+        results.bugs[0].attempts[0].caught_by.clear();
         report.injected_bugs = Some(results);
         let headline = Headline::of(&report).expect("it is red");
         assert_eq!(headline.doubt, Doubt::Measurement);
-        assert!(headline.repeat.starts_with("loadtest matrix "), "{}", headline.repeat);
+        let command = "loadtest inject-bugs --only lying-audit --seeds 1";
+        assert!(headline.repeat.starts_with(command), "{}", headline.repeat);
     }
 }

@@ -78,6 +78,12 @@ pub fn one(report: &Report, cell: &CellReport) -> String {
     command(&one, report.chosen.clone())
 }
 
+/// The command that injects that bug again, with all seeds up to that one.
+pub fn bug(report: &Report, name: &str, seed: u64) -> String {
+    let inject = format!("loadtest inject-bugs --only {name} --seeds {seed}");
+    command(&inject, report.chosen.clone())
+}
+
 /// The command that judges that history again.
 pub fn check(history: &str) -> String {
     format!("loadtest check {}", quoted(history))
