@@ -52,6 +52,9 @@ impl Page {
         let press = format!(
             "const lane = document.getElementById('lane-{lane}'); \
              lane.querySelector('.answer').textContent = ''; \
+             const [links, link] = [lane.querySelector('.links'), '{fault}'.split('-').at(-1)]; \
+             if ([...links.options].some((one) => one.value === link)) {{ \
+             links.value = link; links.dispatchEvent(new Event('change')); }} \
              lane.querySelector('.faults [data-t=\"fault_{fault}\"]').click()"
         );
         self.browser.run(&press).await;
