@@ -131,7 +131,7 @@ accessibility: install-all dev-binaries ## Have axe look for barriers on all pag
 	tests/accessibility.sh
 
 # What a first call downloads and makes; both figures are those of `make demo` on a bare Debian.
-first := the first build fetches about 300 crates (40 MB) and takes 1 GB in target/demo/
+first := the first build fetches about 370 crates (40 MB) and takes 1 GB in target/demo/
 ready: servers := install-servers
 ready-demo: servers := install-demo-servers
 ready-demo: for := --for-demo
@@ -163,7 +163,7 @@ test-times: install-all dev-binaries ## Run the tests and list the slowest thirt
 
 # CI runs `make check test smoke-test`.
 test: install-all dev-binaries ## Run the tests, on real servers
-test: unit failpoints interop-short clients-test jvm-test-short fuzz-api-short
+test: unit check-image failpoints interop-short clients-test jvm-test-short fuzz-api-short
 
 check: fmt-check lint docs deny check-image check-compose check-monitoring
 check: ## Check form, documentation, images and alert rules
@@ -184,12 +184,12 @@ test-mysql: install-all dev-binaries ## Run the tests on MySQL instead of MariaD
 not-redis := mysql- zookeeper:: etcd:: nats:: local:: none:: client-
 # The flaws of locks in Redis.
 of-redis-flaws := failover:: five:: late_release:: long_work:: reentry:: stays_for_ever:: \
-  wake_up:: clocks:: server_clock::a_redis
+  wake_up:: clocks:: server_clock::a_redis redlock:: multi:: fence::
 of-redis := sentinel:: faults:: rights:: stuck:: redis_urls:: limits:: every_kind:: \
   released:: queued:: login:: lock_servers:: redis_cluster:: pressure:: fence:: late:: \
-  kill:: cli::lock_
+  kill:: cli::lock_ dianping::
 # Tests of all kinds that last, one after the other.
-of-all-kinds := validity takeover order fairness tokens
+of-all-kinds := validity takeover order fairness tokens clock_jumps composites
 # What these words mean besides: pages in a browser, and databases.
 not-of-redis := page:: database_failover::
 test-valkey: install-servers dev-binaries ## Run the tests about Redis on Valkey instead of Redis

@@ -140,6 +140,13 @@ fn what_is_printed_can_be_pasted_and_used_at_once() {
         "{script}{}",
         text(&output)
     );
+    // What `cargo run` would run.
+    let example = up.pasted("cargo run -p distlock --example guard -- ");
+    let built = Path::new(LOADTEST).with_file_name("examples").join("guard");
+    let guard =
+        example.replace("cargo run -p distlock --example guard --", built.to_str().expect("text"));
+    let guard = text(&sh(&format!("{exports}{guard}")));
+    assert!(guard.contains("step 3, as ") && guard.contains("released: "), "{example}{guard}");
     let first = sh(&format!("{exports}{load}"));
     assert!(text(&first).contains("Verdict: good"), "{}", text(&first));
     // All is sold then.

@@ -13,8 +13,9 @@ use crate::error::{Error, Result};
 pub(crate) const REDIS_SERVER: &str = "redis-server";
 /// The packages that bring it.
 const REDIS_PACKAGES: &str = "redis-server or redis-tools";
-/// The name of Valkey's server, and of the package that brings it.
+/// The name of Valkey's server, and of the package that brings it; Debian 12 has none.
 const VALKEY_SERVER: &str = "valkey-server";
+const VALKEY_PACKAGE: &str = "valkey-server, or deploy/fetch-valkey.sh with REDIS_SERVER";
 
 /// Where servers are although an ordinary user's `PATH` does not say so.
 const SYSTEM_FOLDERS: [&str; 5] =
@@ -135,12 +136,12 @@ impl Programs {
     pub(crate) fn choose_valkey(&mut self) -> Result<()> {
         let path = match self.redis_server.take() {
             Some(path) => path,
-            None => self.need(VALKEY_SERVER, VALKEY_SERVER)?,
+            None => self.need(VALKEY_SERVER, VALKEY_PACKAGE)?,
         };
         let output = Command::new(&path).arg("--version").stdin(Stdio::null()).output();
         let output = output.map_err(Error::io(format!("run {}", path.display())))?;
         if !String::from_utf8_lossy(&output.stdout).contains("Valkey") {
-            return Err(missing_in(&path.to_string_lossy(), VALKEY_SERVER, VALKEY_SERVER));
+            return Err(missing_in(&path.to_string_lossy(), VALKEY_SERVER, VALKEY_PACKAGE));
         }
         self.redis_server = Some(path);
         Ok(())
