@@ -26,8 +26,8 @@ const CROWD: u32 = 16;
 /// After the promotion, for the connections of a pool to lead to the new primary, in half of the
 /// rounds of each way to lose one. A machine that stands still makes single rounds longer.
 const FOLLOWED_WITHIN: Duration = Duration::from_secs(2);
-/// Likewise for a purchase to succeed. The promise is that of the connections; the rest is for the
-/// purchase on a busy machine.
+/// After the promotion, for a purchase to succeed in half of those rounds. The promise is that of
+/// the connections; the rest is for the purchase on a busy machine.
 const BOUGHT_WITHIN: Duration = Duration::from_secs(4);
 /// After the promotion, for a purchase to succeed in each round, even if the machine stood still.
 const FOLLOWED_AT_LAST: Duration = Duration::from_mins(1);
@@ -51,7 +51,7 @@ struct Sale {
 
 /// How long after a promotion each went on.
 #[derive(Default)]
-struct Followed {
+struct FollowTimes {
     /// The pool's connections lead to the new primary.
     pool: Vec<Duration>,
     /// A buyer got a unit.
@@ -86,8 +86,8 @@ impl Sale {
         }
     }
 
-    /// Promotes the replica; how long it then takes until the pool leads there, and until a purchase
-    /// succeeds.
+    /// Promotes the replica; how long it then takes until the pool leads there, and until a buyer
+    /// gets a unit.
     async fn fail_over(&mut self) -> [Duration; 2] {
         block_in_place(|| self.group.fail_over().map(drop)).expect("the replica is promoted");
         let promoted = Stopwatch::start();
@@ -129,7 +129,7 @@ async fn no_acknowledged_order_is_lost_when_a_semi_synchronous_primary_is() {
     let rounds: u64 = rounds.map_or(4, |rounds| rounds.parse().expect("a number"));
     let mut sale = Sale::start(Replication::SemiSync).await;
     // After a kill, and after a freeze.
-    let mut followed = [Followed::default(), Followed::default()];
+    let mut followed = [FollowTimes::default(), FollowTimes::default()];
     for round in 0..rounds {
         let lost = sale.group.primary().clone();
         // Every second replica lags when its primary is lost.
@@ -159,7 +159,8 @@ async fn no_acknowledged_order_is_lost_when_a_semi_synchronous_primary_is() {
     let unknown = tries.iter().filter(|one| one.fate() == Fate::Unknown).count();
     assert!(unknown <= tries.len() / 100, "{unknown} of {} outcomes are unknown", tries.len());
     println!(
-        "{rounds} failovers: {told} acknowledged orders, none lost; {unknown} of {} answers unknown",
+        "{rounds} failovers: {told} acknowledged orders, none lost; \
+         {unknown} of {} answers unknown",
         tries.len()
     );
     for (how, followed) in ["killed", "frozen"].into_iter().zip(followed) {

@@ -61,7 +61,7 @@ impl LockServer {
         (variable.to_owned(), addresses)
     }
 
-    /// Its processes, each with the name of the server in reports.
+    /// The processes that it consists of, each with its name in reports.
     pub(super) fn processes(&self) -> Vec<(&'static str, u32)> {
         match self {
             Self::ZooKeeper(server) => vec![("zookeeper", server.pid())],

@@ -20,7 +20,7 @@ const CELLS: &str = "left=local,user,off,3&right=redisson,user,off,3";
 /// Beside other tests a browser may need seconds for each button, and a race lasts 40 s.
 const MAX_RACES: u32 = 3;
 
-/// The same with a lock in `ZooKeeper`.
+/// The cells of a race with a lock in `ZooKeeper`.
 const WITH_ZOOKEEPER: &str = "left=zookeeper,user,off,3&right=redisson,user,off,3";
 
 /// A few in each race.
