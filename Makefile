@@ -34,7 +34,8 @@ failpoints := seckill/failpoints,seckill/otlp
   failover-rounds shard-rounds \
   up ready ready-demo \
   board-test board-figures accessibility demo-programs test check smoke-test \
-  test-quick test-times test-mysql test-valkey interop interop-short peers clients clients-test \
+  test-quick test-times test-mysql test-valkey interop interop-short clients clients-test \
+  peers peers-aside peers-there \
   jvm compare-jvm jvm-test jvm-test-short \
   fuzz-api fuzz-api-short \
   bench bench-check bench-load bench-locks bench-mysql bench-traces \
@@ -162,8 +163,9 @@ test-times: install-all dev-binaries ## Run the tests and list the slowest thirt
 	  exit $$status
 
 # CI runs `make check test smoke-test`.
-test: install-all dev-binaries ## Run the tests, on real servers
-test: unit check-image failpoints interop-short clients-test jvm-test-short fuzz-api-short
+test: install-all dev-binaries peers-aside ## Run the tests, on real servers
+test: unit check-image failpoints peers-there interop-short clients-test jvm-test-short
+test: fuzz-api-short
 
 check: fmt-check lint docs deny check-image check-compose check-monitoring
 check: ## Check form, documentation, images and alert rules
@@ -215,6 +217,15 @@ interop-short: peers clients
 	  $(interop-tests) --test-threads 3
 	$(client-checks) client-
 	cargo test $(lock-bench) -- --smoke
+
+# Fetched and built while other tests wait for servers. What fails here is made where it is needed,
+# which prints the reason.
+peers-aside:
+	@mkdir -p target; exec 9>target/peers.lock; flock 9; \
+	  $(MAKE) --no-print-directory peers clients jvm </dev/null >target/peers.log 2>&1 &
+
+peers-there:
+	@flock target/peers.lock true
 
 peers:
 	@deploy/install-servers.sh --for-interop
