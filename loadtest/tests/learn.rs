@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use loadtest_lab::ladder::RUNGS;
+use loadtest_lab::ladder::{Breach, RUNGS, Rung};
 use serde_json::Value;
 
 const LOADTEST: &str = env!("CARGO_BIN_EXE_loadtest");
@@ -51,7 +51,13 @@ fn quick_rungs_break_and_are_repaired_and_the_report_has_both_sides_with_a_drawi
         assert_eq!(rungs, [slug, &repaired], "{said}");
         assert_eq!(report["ok"], true);
         let page = std::fs::read_to_string(folder.path().join("index.html")).expect("a page");
-        assert!(page.contains(&format!("id=\"{repaired}\"")), "both sides are on it");
+        for side in [slug, &repaired] {
+            assert!(page.contains(&format!("id=\"{side}\"")), "{side} is on it");
+            assert!(page.contains(&format!("data-plot=\"{side}\"")), "{side} is drawn");
+        }
+        let sold_wrongly = Rung::named(slug).is_some_and(|rung| rung.breach != Breach::NoPurchase);
+        let has_bars = page.contains("<figure class=\"timeline\">");
+        assert_eq!(has_bars, sold_wrongly, "{slug}: the requests that prove it are drawn");
         let again = format!("loadtest learn {slug} --seed 5");
         assert!(page.contains(&again), "{again}");
     }

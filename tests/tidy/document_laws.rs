@@ -148,6 +148,13 @@ laws! {
         ("newcomer/a.md", "```sh\nsu nobody # as root\n```\n```rust\nnobody();\n```"),
     ];
 
+    chinese_terms_are_those_of_the_glossary: words::chinese_terms_are_of_the_glossary,
+    breaks: [
+        ("newcomer/a.md", "| 令牌 | 围栏令牌 |"),
+        ("newcomer/a.json", "{\"bug\": \"注入的缺陷 {bug}\"}"),
+    ],
+    keeps: [("newcomer/a.md", "隔离令牌，植入缺陷，故障注入")];
+
     sentences_have_at_most_30_words: words::sentences_are_short,
     breaks: [
         ("newcomer/src/a.rs", format!("//! {}\n//! {}.", "a ".repeat(20), "b ".repeat(11))),

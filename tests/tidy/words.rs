@@ -226,6 +226,21 @@ fn vague_words(text: &str) -> impl Iterator<Item = &'static str> {
     VAGUE.into_iter().filter(move |vague| text.contains(&format!(" {vague} ")))
 }
 
+/// Chinese words for what has another one in the glossary, beside that one.
+const OTHER_TERMS: [(&str, &str); 2] = [("围栏令牌", "隔离令牌"), ("注入的缺陷", "植入缺陷")];
+
+/// One thing has one word in Chinese too, in pages and in texts of programs.
+pub(crate) fn chinese_terms_are_of_the_glossary(tree: &Tree) -> Vec<String> {
+    let mut found = Vec::new();
+    for file in tree.files.iter().filter(|file| !file.is_vendored() && !file.under(&LAWS)) {
+        for (line, text) in file.lines() {
+            let others = OTHER_TERMS.iter().filter(|(other, _)| text.contains(other));
+            found.extend(others.map(|(other, term)| file.at(line, &format!("{other}: {term}"))));
+        }
+    }
+    found
+}
+
 const MAX_WORDS: usize = 30;
 /// The same for Chinese, where a word of another script counts as one character.
 const MAX_CHARACTERS: usize = 80;

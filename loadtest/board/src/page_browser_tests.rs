@@ -32,6 +32,8 @@ mod locks_tests;
 mod motion_tests;
 #[path = "page_picture_browser_tests.rs"]
 mod picture_tests;
+#[path = "page_rung_browser_tests.rs"]
+mod rung_tests;
 
 /// Between two looks.
 const POLL_INTERVAL: Duration = Duration::from_millis(30);

@@ -16,7 +16,7 @@ const RECORD_EDGES: &str = "window.lowest = 0; \
 
 /// What the body gives, which finds a new `lane`.
 async fn run_on_model(body: &str) -> Value {
-    let lane = "const lane = new LaneModel({ scope: 'user', replicas: 2 }, 10);";
+    let lane = "const lane = new LaneModel({ scope: 'user', replicas: 2 }, { stock: 10 });";
     Browser::start().await.run(&format!("{MODEL}\n{lane}\n{body}")).await
 }
 

@@ -93,10 +93,11 @@ fn every_text_that_the_page_names_is_in_the_table() {
     let states = states.map(|state| format!("state_{state}"));
     let errors = ErrorCode::ALL.map(|code| format!("error_{}", code.name()));
     let replicas = ProcessState::ALL.map(|state| format!("replica_{}", state.name()));
-    let more = ["no_answer"].map(|code| format!("error_{code}"));
+    let more = ["error_no_answer", "jump_refusal"].map(str::to_owned);
     let whys = ["guarded", "none", "local_user", "local_voucher", "user", "voucher"];
     let whys = whys.map(|why| format!("why_{why}"));
-    let bets = ["holds", "oversells", "duplicates"].map(|outcome| format!("bet_{outcome}"));
+    let bets = ["bet_holds", "bet_oversells", "bet_duplicates", "bet_breaks", "jump_fault"];
+    let bets = bets.map(str::to_owned);
     let phases =
         ["begin", "witness", "healed", "failed", "died"].map(|phase| format!("phase_{phase}"));
     let faults_of_rungs = RUNGS.iter().filter_map(|rung| rung.broken.trial.fault);
@@ -104,7 +105,9 @@ fn every_text_that_the_page_names_is_in_the_table() {
     let rungs = rungs.chain(faults_of_rungs.map(|fault| format!("fault_{}", fault.name())));
     let outcomes = rung_race::OUTCOMES.map(|outcome| format!("rung_outcome_{outcome}"));
     let rungs = rungs.chain(RUNGS.iter().map(|rung| format!("rung_fault_{}", rung.slug)));
-    let rungs = rungs.chain(outcomes).collect::<Vec<_>>();
+    let loads = RUNGS.iter().filter(|rung| rung.broken.trial.fault.is_none());
+    let loads = loads.map(|rung| format!("rung_load_{}", rung.slug));
+    let rungs = rungs.chain(outcomes).chain(loads).collect::<Vec<_>>();
     let results = challenge::RESULTS.map(|result| format!("result_{result}"));
     let challenges = CHALLENGES.each_ref().map(|it| format!("challenge_{}", it.number));
     let all = [&rules[..], &faults, &states, &errors, &replicas, &more, &whys, &bets, &phases];

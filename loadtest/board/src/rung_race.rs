@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use loadtest_lab::cell::CellReport;
 use loadtest_lab::cell_plan::CellPlan;
-use loadtest_lab::faults::FaultRequirements;
-use loadtest_lab::ladder::{Rung, RungSide, WatchedSide};
+use loadtest_lab::faults::{FaultKind, FaultRequirements};
+use loadtest_lab::ladder::{Breach, Rung, RungSide, WatchedSide};
 use loadtest_measure::error::Result;
 use serde::Serialize;
 use serde_json::Value;
@@ -55,12 +55,23 @@ pub(crate) struct RungLink {
     number: usize,
     command: String,
     next: Option<&'static str>,
+    /// The name of its fault, if it has a moment.
+    fault: Option<&'static str>,
+    /// The code of the refusals that show its breach, if they do.
+    refusal: Option<&'static str>,
 }
 
 impl RungLink {
     pub(crate) fn of(rung: &Rung) -> Self {
+        let (slug, number, command) = (rung.slug, rung.number(), rung.command());
         let next = rung.next().map(|next| next.slug);
-        Self { slug: rung.slug, number: rung.number(), command: rung.command(), next }
+        let fault = rung.broken.trial.fault.map(FaultKind::name);
+        let refusal = match rung.breach {
+            // Without the status.
+            Breach::Refusals { code, .. } => code.split(' ').nth(1),
+            _ => None,
+        };
+        Self { slug, number, command, next, fault, refusal }
     }
 }
 

@@ -145,6 +145,11 @@ pub(crate) fn translation(text: &str) -> Option<(&'static str, Vec<(&'static str
     patterns.find_map(|pattern| Some((pattern.as_str(), values(pattern, text)?)))
 }
 
+/// The Chinese of that entry.
+pub(crate) fn translated(english: &str) -> &'static str {
+    TRANSLATED.0.get(english).map_or("", String::as_str)
+}
+
 /// A part of what the judge or the laboratory wrote, as a Chinese reader gets it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
@@ -163,7 +168,7 @@ pub enum ChinesePart {
 pub fn in_chinese(text: &str) -> Option<Vec<ChinesePart>> {
     let mut parts = Vec::new();
     if let Some((english, values)) = translation(text) {
-        let mut rest = TRANSLATED.0.get(english).map_or("", String::as_str);
+        let mut rest = translated(english);
         while let Some((before, after)) = rest.split_once('{') {
             let (name, after) = after.split_once('}').unwrap_or((after, ""));
             add_chinese(&mut parts, before);
@@ -333,3 +338,7 @@ from_numbers!(u16, u32, u64, usize, f64);
 #[cfg(test)]
 #[path = "text_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "witness_tests.rs"]
+mod witness_tests;

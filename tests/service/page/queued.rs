@@ -5,6 +5,7 @@ use sqlx::{Connection, MySqlConnection};
 
 use super::{ENTER, Visit};
 use crate::queued::buyer::{QUEUED, buy, lock_stock, ticket_of};
+use crate::queued::place::hold_back;
 use crate::support::{client, token};
 
 /// The button of that voucher's ticket.
@@ -58,7 +59,7 @@ async fn a_queued_purchase_is_followed_to_its_order_which_can_then_be_paid() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_queued_buyer_sees_how_many_others_are_ahead_in_both_languages() {
+async fn a_queued_buyer_sees_how_many_others_are_ahead_and_the_time_in_both_languages() {
     let visit = Visit::without_order(&QUEUED).await;
     let (url, voucher) = (&visit.service.url, visit.service.voucher(3).await);
     let tx = lock_stock(&visit.service.place.database_url, &voucher).await;
@@ -66,13 +67,22 @@ async fn a_queued_buyer_sees_how_many_others_are_ahead_in_both_languages() {
         ticket_of(buy(url, &voucher, other).await);
     }
     visit.browser.run("location.reload(); return 1").await;
+    visit.browser.requested().await;
     visit.click(&button(&voucher)).await;
     visit.wait_for_text(&ticket(&voucher), "2 others are ahead of you. Your order is").await;
     visit.wait_for_text("#hear", "2 others are ahead of you.").await;
     visit.click("#language").await;
     visit.wait_for_text(&ticket(&voucher), "你前面还有 2 人。轮到时").await;
     visit.assert_chinese().await;
+    // The others' orders are written, and this one's is not.
+    let (streams, _) = asked(&visit).await;
+    let held = hold_back(&visit.service, &streams[0], visit.user).await;
     tx.rollback().await.expect("a ROLLBACK");
+    visit.wait_for_text(&ticket(&voucher), "下一个就是你的订单。大约还要").await;
+    visit.click("#language").await;
+    visit.wait_for_text(&ticket(&voucher), "Your order is next. It takes about").await;
+    visit.click("#language").await;
+    held.rollback().await.expect("a ROLLBACK");
     visit.wait_for_text(&ticket(&voucher), "抢到了").await;
     visit.assert_quiet().await;
 }

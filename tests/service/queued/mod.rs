@@ -8,7 +8,7 @@ mod keys;
 mod load;
 mod locked;
 mod lost;
-mod place;
+pub(crate) mod place;
 mod poison;
 mod refill;
 mod refusals;

@@ -23,7 +23,11 @@ async fn look(service: &Service, ticket: &str, user: u64) -> Value {
 /// Keeps the order of that ticket from being written, and no other. An INSERT that has waited for
 /// a row of the same ticket locks all around it once that is rolled back, so it must not wait.
 /// (MySQL waits for a second at least.)
-async fn hold_back(service: &Service, ticket: &str, user: u64) -> Transaction<'static, MySql> {
+pub(crate) async fn hold_back(
+    service: &Service,
+    ticket: &str,
+    user: u64,
+) -> Transaction<'static, MySql> {
     let database = MySqlPool::connect(&service.place.database_url).await.expect("the database");
     let begun = Instant::now();
     loop {

@@ -1,13 +1,16 @@
 // Bets of the reader on a lane: what happens after the bet, until the race is over. A bet that is
-// placed before the race is about all of it.
+// placed before the race, or in a rung, is about all of it.
 
 /** The violations that an outcome is about. */
 const VIOLATIONS = {
   holds: ['oversold', 'second'],
   oversells: ['oversold'],
   duplicates: ['second'],
+  breaks: ['oversold', 'second'],
 };
 const OUTCOMES = Object.keys(VIOLATIONS);
+/** Whether the lock of a rung broke, by what the rung says of the lane. */
+const RUNG_BROKE = { broke: true, wrong: true, withstood: false };
 /** What the lock or the guards of a cell prevent, by the reason in its verdict. */
 const PREVENTED = { guarded: VIOLATIONS.holds, voucher: VIOLATIONS.holds, user: ['second'] };
 const MAX_BETS = 5;
@@ -38,8 +41,24 @@ function afterBet(lane, at) {
   return { oversold, second, unsure };
 }
 
-/** `right`, `wrong`, or `undecided` if orders of an unknown time may decide it. */
-function decide(outcome, after) {
+/**
+ * What the rung of the lane says of these bets: a lock may break without an oversell or a
+ * duplicate.
+ */
+function rungOutcome({ verdict }, outcome) {
+  return ['holds', 'breaks'].includes(outcome) ? verdict.rung?.outcome : undefined;
+}
+
+/**
+ * `right`, `wrong`, or `undecided` if orders of an unknown time may decide it, or if the rung was
+ * not shown.
+ */
+function decide(lane, outcome, after) {
+  const ofRung = rungOutcome(lane, outcome);
+  if (ofRung) {
+    if (!(ofRung in RUNG_BROKE)) return 'undecided';
+    return RUNG_BROKE[ofRung] === (outcome === 'breaks') ? 'right' : 'wrong';
+  }
   const violations = VIOLATIONS[outcome];
   const isViolated = violations.some((name) => after[name] > 0);
   if (!isViolated && violations.some((name) => after.unsure.includes(name))) return 'undecided';
@@ -79,7 +98,8 @@ function whyText(lane, at, after) {
   if (second && pair) texts.push(secondOrderText(lane, pair));
   if (oversold && !second) texts.push(oversoldText(lane, at));
   const faults = lane.marks.filter((it) => it.phase === 'witness' && it.t >= at);
-  if (!oversold && !second && !unsure.length && faults.length) {
+  const isKept = !oversold && !second && !unsure.length;
+  if (isKept && faults.length && !RUNG_BROKE[lane.verdict.rung?.outcome]) {
     texts.push(t('why_faults', { count: faults.length }));
   }
   // A promise that was broken explains nothing.
@@ -88,13 +108,26 @@ function whyText(lane, at, after) {
   return texts.filter(Boolean).join(' ') || t('why_not_seen');
 }
 
+/** From when on a bet counts: what a rung says is said of the whole race. */
+function betStart(lane, { at }) {
+  return lane.rung ? 0 : at;
+}
+
+function whenText(at) {
+  return at === 0 ? t('bet_race') : t('bet_after', { at: seconds(at) });
+}
+
 /** What became of a bet at the verdict, in the language of the reader. */
-function betResult(lane, { outcome, at }) {
+function betResult(lane, placed) {
+  const { outcome } = placed;
+  const at = betStart(lane, placed);
   const after = afterBet(lane, at);
-  const decision = decide(outcome, after);
-  const when = at === 0 ? t('bet_race') : t('bet_after', { at: seconds(at) });
+  const decision = decide(lane, outcome, after);
+  const when = whenText(at);
   const bet = t(`bet_${outcome}`);
-  const counts = t(at === 0 ? 'bet_counts' : 'bet_counts_acknowledged', after);
+  const ofRung = rungOutcome(lane, outcome);
+  const counts = ofRung
+    ? t(`rung_outcome_${ofRung}`) : t(at === 0 ? 'bet_counts' : 'bet_counts_acknowledged', after);
   const text = t(`bet_${decision}`, { bet, when, counts });
   return { decision, text, why: whyText(lane, at, after) };
 }
@@ -102,7 +135,7 @@ function betResult(lane, { outcome, at }) {
 const DECISION_SIGNS = { right: '✓', wrong: '✗', undecided: '?' };
 const DECISION_CLASSES = { right: 'good', wrong: 'bad', undecided: '' };
 
-/** The bets of a lane: three buttons, and what became of them. */
+/** The bets of a lane: a button for each outcome, and what became of them. */
 class BetPanel {
   constructor(root, place) {
     this.root = root;
@@ -114,6 +147,11 @@ class BetPanel {
       return button;
     });
     root.querySelector('.outcomes').append(...this.buttons);
+  }
+
+  /** Offers the bet that the lock breaks, which only a rung decides. */
+  offerBreaks(isRung) {
+    this.buttons[OUTCOMES.indexOf('breaks')].hidden = !isRung;
   }
 
   setEnabled(enabled) {
@@ -130,13 +168,13 @@ class BetPanel {
     OUTCOMES.forEach((outcome, index) => {
       this.buttons[index].setAttribute('aria-pressed', String(last?.outcome === outcome));
     });
-    const rows = bets.map((bet) => (isJudged ? this.result(lane, bet) : this.placed(bet)));
+    const rows = bets.map((bet) => (isJudged ? this.result(lane, bet) : this.placed(lane, bet)));
     this.root.querySelector('.placed').replaceChildren(...rows);
   }
 
-  placed({ outcome, at }) {
-    const when = at === 0 ? t('bet_race') : t('bet_after', { at: seconds(at) });
-    return element('li', t('bet_placed', { bet: t(`bet_${outcome}`), when }));
+  placed(lane, bet) {
+    const when = whenText(betStart(lane, bet));
+    return element('li', t('bet_placed', { bet: t(`bet_${bet.outcome}`), when }));
   }
 
   result(lane, bet) {

@@ -137,6 +137,7 @@ class LaneView {
     this.links.querySelector('[value=zookeeper]').hidden = !hasZooKeeper;
     if (!hasZooKeeper && this.links.value === 'zookeeper') this.links.value = 'redis';
     this.nameLinks();
+    this.bets.offerBreaks(Boolean(lane.rung));
     this.answer(() => []);
     this.commands.restart();
     this.locks.restart();

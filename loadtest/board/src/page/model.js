@@ -56,9 +56,10 @@ for (const link of ['redis', 'database', 'zookeeper']) {
 }
 
 class LaneModel {
-  constructor(cell, stock) {
+  constructor(cell, { stock, rung = null }) {
     this.cell = cell;
     this.stock = stock;
+    this.rung = rung;
     this.byNumber = new Map();
     this.requests = [];
     /** Requests that have not ended. */
@@ -79,6 +80,8 @@ class LaneModel {
     this.slots = new Map();
     /** Requests that ended, second orders and overlaps, in the order in which they became known. */
     this.arrived = { requests: [], seconds: [], overlaps: [] };
+    /** When each code refused a request for the first time. */
+    this.refusals = new Map();
     /** Requests whose holders showed a fencing token, by their ends. */
     this.shownTokens = [];
     /** What the server of the lock said of its lease: milliseconds, or the word for a state. */
@@ -125,6 +128,9 @@ class LaneModel {
     }
     if (token !== undefined) this.showToken(request);
     if (sort === 'o') this.order(request);
+    if (sort === 'f') {
+      this.refusals.set(text, Math.min(end, this.refusals.get(text) ?? Infinity));
+    }
   }
 
   lease(from, left, user) {
@@ -267,6 +273,16 @@ class LaneModel {
     return Math.min(this.oversoldAt, this.secondAt);
   }
 
+  /** When the first fault began. */
+  get faultAt() {
+    return this.marks.find(({ phase }) => phase === 'begin')?.t ?? Infinity;
+  }
+
+  /** When the first request was refused with that code, or with any. */
+  refusedAt(code) {
+    return code ? this.refusals.get(code) ?? Infinity : Math.min(...this.refusals.values());
+  }
+
   /** Whether all that the verdict is about is shown at that time. */
   isJudgedAt(t) {
     return Boolean(this.verdict) && t >= Math.max(...this.orders.slice(-1), 0);
@@ -307,7 +323,7 @@ class RaceModel {
   constructor(race, setup) {
     this.race = race;
     this.setup = setup;
-    this.lanes = setup.lanes.map((cell) => new LaneModel(cell, setup.stock));
+    this.lanes = setup.lanes.map((cell) => new LaneModel(cell, setup));
     this.times = [];
     this.challengeResult = null;
     this.state = 'preparing';
@@ -337,6 +353,18 @@ class RaceModel {
 
   get violatedAt() {
     return Math.min(...this.lanes.map((lane) => lane.violatedAt));
+  }
+
+  /**
+   * The moment that a reader looks for first, and the key of its name: the first violation. The
+   * lock of a rung may break without one: then it is the rung's fault, or the first refusal.
+   */
+  get landmark() {
+    const [breaking] = this.lanes;
+    const rung = RUNGS.find(({ slug }) => slug === breaking.rung);
+    if (this.violatedAt < Infinity || !rung) return { at: this.violatedAt, name: 'jump' };
+    if (rung.fault) return { at: breaking.faultAt, name: 'jump_fault' };
+    return { at: breaking.refusedAt(rung.refusal), name: 'jump_refusal' };
   }
 
   after(t) {

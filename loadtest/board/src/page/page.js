@@ -237,7 +237,9 @@ function refreshTime(now) {
   scrubber.value = String(Math.round(player.head / 1000));
   scrubber.setAttribute('aria-valuetext', seconds(player.head));
   setText(get('play'), t(player.isPlaying ? 'pause' : 'play'));
-  get('jump').disabled = model.violatedAt === Infinity;
+  const { at, name } = model.landmark;
+  setText(get('jump'), t(name));
+  get('jump').disabled = at === Infinity;
   drawTicks();
 }
 
@@ -293,7 +295,7 @@ const actions = {
   back: () => player.back(model),
   step: () => player.step(model),
   latest: () => player.latest(model),
-  jump: () => { if (model.violatedAt < Infinity) player.show(model.violatedAt); },
+  jump: () => { if (model.landmark.at < Infinity) player.show(model.landmark.at); },
 };
 for (const [id, act] of Object.entries(actions)) {
   get(id).addEventListener('click', () => { if (model) act(); });

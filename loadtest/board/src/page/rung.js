@@ -13,6 +13,10 @@ class RungPanel {
   show(slug) {
     this.rung = RUNGS.find((it) => it.slug === slug) ?? null;
     this.root.hidden = !this.rung;
+    this.form.querySelectorAll('.bet').forEach((bet) => {
+      bet.querySelector('[value=breaks]').hidden = !this.rung;
+      if (!this.rung && bet.value === 'breaks') bet.value = '';
+    });
     if (this.rung) {
       const fields = this.form.querySelectorAll('[name]:not([name=seed])');
       fields.forEach((field) => { field.disabled = true; });
@@ -25,7 +29,15 @@ class RungPanel {
     return { rung: this.rung.slug, seed };
   }
 
+  /** The name of the fault, or of the load where that is what the lock breaks under. */
+  faultName() {
+    const { slug, fault } = this.rung;
+    return t(fault ? `fault_${fault}` : `rung_load_${slug}`);
+  }
+
   translate() {
+    const start = this.rung ? t('start_rung', { fault: this.faultName() }) : t('start');
+    setText(this.form.querySelector('#start'), start);
     if (!this.rung) return;
     const { slug, number, command, next } = this.rung;
     const text = (name, value) => setText(this.root.querySelector(name), value);

@@ -40,6 +40,10 @@ const NAMES: [&str; 17] = [
     "ZooKeeper",
 ];
 
+/// A witness of several clauses, one of which has another one in it.
+const WITNESS: &str = "a release arrived after 900 ms; a COMMIT was on the way for 12 ms, and \
+    another purchase wrote meanwhile";
+
 /// As many different texts as there are in one report.
 fn all_kinds() -> Report {
     let mut cells = matrix().cells;
@@ -56,6 +60,8 @@ fn all_kinds() -> Report {
         axes: failed,
         ..cells[0].clone()
     });
+    let round = cells.iter_mut().find_map(|cell| cell.round.as_mut()).expect("a fault");
+    WITNESS.clone_into(&mut round.faults[0].witness);
     let surprise = &mut cells[2];
     (surprise.as_predicted, surprise.broken_rules) = (false, vec![Rule::AcknowledgedExist]);
     let mut all = report(cells);
@@ -179,6 +185,9 @@ async fn in_chinese_only_names_are_latin_besides_what_is_marked_as_english() {
         english.extend(unknown.map(|word| format!("{word} in {}", text.trim())));
     }
     assert!(english.is_empty(), "{english:#?}");
+    let witness = "一次释放在 900 ms 之后才到达；一次 COMMIT 在途 12 ms，其间另一个购买写入了";
+    let has_witness = format!("return document.body.textContent.includes('{witness}')");
+    assert_eq!(browser.run(&has_witness).await, true, "it is no English that is marked");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -25,8 +25,9 @@ use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Serde, Value};
 use minijinja::{AutoEscape, Environment, ErrorKind, context, escape_formatter};
 
+use crate::html::markup::UsedTranslations;
 use crate::html::page::Page;
-use crate::text::{STRINGS, TRANSLATIONS, Text};
+use crate::text::{STRINGS, Text};
 
 const TEMPLATES: [(&str, &str); 6] = [
     ("page.html", include_str!("page.html")),
@@ -57,7 +58,6 @@ pub fn render(page: &Page) -> Result<String> {
         style => Value::from_safe_string(style),
         script => Value::from_safe_string(script),
         strings => Value::from_safe_string(STRINGS.trim().to_owned()),
-        translations => Value::from_safe_string(TRANSLATIONS.trim().to_owned()),
     };
     let text = template.render(context! { page => Serde(page), ..assets }).map_err(broken)?;
     Ok(without_indentation(&text))
@@ -65,14 +65,26 @@ pub fn render(page: &Page) -> Result<String> {
 
 /// The templates, in which `t("key", name=value)` is a text of the table. A text writes itself as
 /// markup; for attributes there are the filters `data` (its key) and `inside` (its English).
+/// `translations()` has what the texts above it need.
 fn environment() -> TemplateResult<Environment<'static>> {
     let mut environment = Environment::new();
     environment.set_auto_escape_callback(|_| AutoEscape::Html);
     environment.set_syntax(SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?);
-    environment.set_formatter(|out, state, value| match value.downcast_object_ref::<Text>() {
-        Some(text) => Ok(out.write_str(&markup::markup(text))?),
+    let used = UsedTranslations::default();
+    let of_texts = used.clone();
+    environment.set_formatter(move |out, state, value| match value.downcast_object_ref::<Text>() {
+        Some(text) => {
+            of_texts.add(text);
+            Ok(out.write_str(&markup::markup(text))?)
+        }
         None => escape_formatter(out, state, value),
     });
+    let of_attributes = used.clone();
+    environment.add_filter("data", move |value: &Value| {
+        value.downcast_object_ref::<Text>().into_iter().for_each(|text| of_attributes.add(text));
+        in_attribute(value, markup::data)
+    });
+    environment.add_function("translations", move || Value::from_safe_string(used.table()));
     environment.add_function("t", |key: String, values: Kwargs| {
         let mut text = Text::of(key);
         for name in values.args() {
@@ -82,7 +94,6 @@ fn environment() -> TemplateResult<Environment<'static>> {
         values.assert_all_used()?;
         Ok::<_, minijinja::Error>(Value::from_object(text))
     });
-    environment.add_filter("data", |value: &Value| in_attribute(value, markup::data));
     environment.add_filter("inside", |value: &Value| in_attribute(value, markup::inside));
     for (name, source) in TEMPLATES {
         environment.add_template(name, source)?;
