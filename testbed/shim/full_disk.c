@@ -46,7 +46,10 @@ static int lacks_space(int file, off_t from, size_t bytes) {
     if (fstat(file, &seen) || !S_ISREG(seen.st_mode)) return 0;
     if (fcntl(file, F_GETFL) & O_APPEND) from = seen.st_size;
     if (from < 0) from = lseek(file, 0, SEEK_CUR);
-    if (first_hole(file, from) >= from + (off_t)bytes) return 0;
+    off_t end = from + (off_t)bytes;
+    /* What fallocate has reserved may be called a hole, but has its blocks. */
+    if (end <= seen.st_size && (off_t)seen.st_blocks * 512 >= seen.st_size) return 0;
+    if (first_hole(file, from) >= end) return 0;
     __atomic_add_fetch(&dial[1], 1, __ATOMIC_RELAXED);
     errno = ENOSPC;
     return 1;
@@ -68,4 +71,13 @@ ssize_t writev(int file, const struct iovec *parts, int count) {
     size_t bytes = 0;
     for (int part = 0; part < count; part++) bytes += parts[part].iov_len;
     return lacks_space(file, -1, bytes) ? -1 : syscall(SYS_writev, file, parts, count);
+}
+
+int posix_fallocate64(int file, off64_t from, off64_t bytes) {
+    if (lacks_space(file, from, (size_t)bytes)) return ENOSPC;
+    return syscall(SYS_fallocate, file, 0, from, bytes) ? errno : 0;
+}
+
+int posix_fallocate(int file, off_t from, off_t bytes) {
+    return posix_fallocate64(file, from, bytes);
 }

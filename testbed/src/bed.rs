@@ -184,6 +184,14 @@ impl Bed {
         Database::start_with_clock(&self.inner, flavor)
     }
 
+    /// Starts a database server with a log, and a disk that [`Database::fill_disk`] can fill.
+    ///
+    /// # Errors
+    /// As [`Bed::database_with_clock`].
+    pub fn database_with_disk_space(&self, flavor: Flavor) -> Result<Database> {
+        Database::start_with_disk_space(&self.inner, flavor)
+    }
+
     /// Starts a server with a log by which another one can [follow](Database::follow) it.
     ///
     /// # Errors

@@ -55,6 +55,7 @@ pub struct Database {
     login: Login,
     version: String,
     clock: Option<Shim>,
+    disk_space: Option<Shim>,
     /// Where it meets the other nodes of its cluster, if it is a node.
     group: Option<SocketAddr>,
 }
@@ -65,6 +66,7 @@ struct Extras {
     /// It is one of a Galera cluster.
     node: Option<Node>,
     has_clock: bool,
+    has_disk_space: bool,
     /// Others may follow what it writes.
     has_log: bool,
     /// It is one of a primary and its replicas.
@@ -80,9 +82,13 @@ impl Extras {
         of_a_member.or(self.node.as_ref().map(|node| &node.password)).map(String::as_str)
     }
 
-    fn env(&self, bed: &BedState, clock: Option<&Shim>) -> Vec<(String, String)> {
+    fn env<'a>(
+        &self,
+        bed: &BedState,
+        shims: impl IntoIterator<Item = &'a Shim>,
+    ) -> Vec<(String, String)> {
         let of_a_node = self.node.as_ref().map(|_| Node::env(bed));
-        Shim::env(clock).into_iter().chain(of_a_node).collect()
+        Shim::env(shims).into_iter().chain(of_a_node).collect()
     }
 }
 
@@ -99,6 +105,11 @@ impl Database {
     pub(crate) fn start_with_log(bed: &Arc<BedState>) -> Result<Self> {
         let extras = Extras { has_log: true, ..Extras::default() };
         Self::start_as(bed, &Server::find(bed, Flavor::Any)?, &extras)
+    }
+
+    pub(crate) fn start_with_disk_space(bed: &Arc<BedState>, flavor: Flavor) -> Result<Self> {
+        let extras = Extras { has_disk_space: true, has_log: true, ..Extras::default() };
+        Self::start_as(bed, &Server::find(bed, flavor)?, &extras)
     }
 
     fn start_as(bed: &Arc<BedState>, server: &Server, extras: &Extras) -> Result<Self> {
@@ -125,7 +136,9 @@ impl Database {
         // The port in the file is not used until the server itself starts.
         write_private(&files.config, &render(&files, None))?;
         server.install(bed, &name, &files)?;
-        let clock = extras.has_clock.then(|| Shim::start(bed, &name, Dial::Clock)).transpose()?;
+        let shim = |dial| Shim::start(bed, &name, dial);
+        let clock = extras.has_clock.then(|| shim(Dial::Clock)).transpose()?;
+        let disk_space = extras.has_disk_space.then(|| shim(Dial::FullDisk)).transpose()?;
         start_on_free_port(|| {
             let address = ports::free_address()?;
             let mut config = render(&files, Some(address));
@@ -157,13 +170,14 @@ impl Database {
                 name: name.clone(),
                 program,
                 args,
-                env: extras.env(bed, clock.as_ref()),
+                env: extras.env(bed, clock.iter().chain(&disk_space)),
                 probe: Probe::Database { login: client.clone(), version: Arc::clone(&version) },
             };
             let process = Process::start(bed, process_spec)?;
             let version = version.get().cloned().unwrap_or_default();
-            let (flavor, login, clock) = (server.flavor, login.clone(), clock.clone());
-            Ok(Self { process, flavor, address, login, version, clock, group })
+            let (flavor, login) = (server.flavor, login.clone());
+            let (clock, disk_space) = (clock.clone(), disk_space.clone());
+            Ok(Self { process, flavor, address, login, version, clock, disk_space, group })
         })
     }
 
@@ -212,6 +226,39 @@ impl Database {
             Some(clock) => clock.set(offset_ms),
             None => Err(self.process.failed("was started without a clock of its own".into())),
         }
+    }
+
+    /// Fills the server's disk: no file gets another block. Each COMMIT adds to the log, and waits
+    /// for space.
+    ///
+    /// # Errors
+    /// If it was not started by [`Bed::database_with_disk_space`].
+    ///
+    /// [`Bed::database_with_disk_space`]: crate::Bed::database_with_disk_space
+    pub fn fill_disk(&self) -> Result<()> {
+        self.disk_space()?.set(1)
+    }
+
+    /// Makes space on the disk, and starts the server again: else it looks for space once a minute.
+    ///
+    /// # Errors
+    /// As [`Database::fill_disk`]; also if it does not become ready.
+    pub fn make_space(&self) -> Result<()> {
+        self.disk_space()?.set(0)?;
+        self.restart()
+    }
+
+    /// How many of its writes have failed because its disk was full.
+    ///
+    /// # Errors
+    /// As [`Database::fill_disk`].
+    pub fn writes_without_space(&self) -> Result<i64> {
+        self.disk_space()?.count()
+    }
+
+    fn disk_space(&self) -> Result<&Shim> {
+        let missing = || self.process.failed("was started without a disk of its own".into());
+        self.disk_space.as_ref().ok_or_else(missing)
     }
 
     /// The server's version, as in `10.11.6-MariaDB`.

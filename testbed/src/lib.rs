@@ -75,6 +75,7 @@ mod reaper;
 mod redis;
 mod redis_cluster;
 mod redis_sentinel;
+mod redis_settings;
 mod replica;
 mod resp;
 mod shim;

@@ -16,6 +16,7 @@ use crate::ports;
 use crate::probe::Probe;
 use crate::process::{Process, ProcessSpec, start_on_free_port};
 use crate::programs::REDIS_SERVER;
+use crate::redis_settings::{cluster_settings, settings};
 use crate::resp::{Failure, RespConnection};
 use crate::shim::{Dial, Shim};
 
@@ -45,6 +46,8 @@ pub struct RedisOptions {
     pub clock: bool,
     /// Has a disk that [`Redis::stall_disk`] can stall.
     pub disk: bool,
+    /// Has a disk that [`Redis::fill_disk`] can fill.
+    pub disk_space: bool,
     /// More lines of `redis.conf`; later lines win over earlier ones.
     pub extra: Vec<String>,
 }
@@ -65,6 +68,7 @@ pub struct Redis {
     access: Access,
     clock: Option<Shim>,
     disk: Option<Shim>,
+    disk_space: Option<Shim>,
 }
 
 /// How clients get in.
@@ -240,6 +244,27 @@ impl Redis {
             None => Err(self.failed("was started without `disk: true`".into())),
         }
     }
+
+    /// Fills the server's disk, so that no file gets another block, or makes space on it.
+    ///
+    /// # Errors
+    /// If the options did not ask for such a disk.
+    pub fn fill_disk(&self, full: bool) -> Result<()> {
+        self.disk_space()?.set(full.into())
+    }
+
+    /// How many of its writes have failed because its disk was full.
+    ///
+    /// # Errors
+    /// If the options did not ask for such a disk.
+    pub fn writes_without_space(&self) -> Result<i64> {
+        self.disk_space()?.count()
+    }
+
+    fn disk_space(&self) -> Result<&Shim> {
+        let missing = || self.failed("was started without `disk_space: true`".into());
+        self.disk_space.as_ref().ok_or_else(missing)
+    }
 }
 
 impl<'a> Plan<'a> {
@@ -261,6 +286,7 @@ impl<'a> Plan<'a> {
         let shim = |dial| Shim::start(bed, &name, dial);
         let clock = options.clock.then(|| shim(Dial::Clock)).transpose()?;
         let disk = options.disk.then(|| shim(Dial::Disk)).transpose()?;
+        let disk_space = options.disk_space.then(|| shim(Dial::FullDisk)).transpose()?;
         let config = bed.path(&format!("{name}.conf"));
         let data = format!("dir \"{}\"\n", data.display());
         let mut lines = access.settings() + &data + &settings(options);
@@ -273,10 +299,10 @@ impl<'a> Plan<'a> {
             name,
             program: self.program.clone(),
             args: vec![config.into()],
-            env: Shim::env(clock.iter().chain(&disk)),
+            env: Shim::env(clock.iter().chain(&disk).chain(&disk_space)),
             probe,
         };
-        Ok(Redis { process: Process::start(bed, process_spec)?, access, clock, disk })
+        Ok(Redis { process: Process::start(bed, process_spec)?, access, clock, disk, disk_space })
     }
 }
 
@@ -361,40 +387,4 @@ impl Access {
 
 pub(crate) fn secret() -> String {
     Uuid::new_v4().simple().to_string()
-}
-
-/// A node that is dead is noticed soon. The bus has a port of its own, because Redis would add
-/// 10000 to the other one, which may be too much.
-fn cluster_settings(password: &str, tls: bool) -> Result<String> {
-    // Only so do nodes report to clients with TLS where the others listen for it.
-    let tls = if tls { "yes" } else { "no" };
-    let lines = [
-        format!("tls-cluster {tls}"),
-        "cluster-enabled yes".to_owned(),
-        format!("cluster-port {}", ports::free_address()?.port()),
-        "cluster-node-timeout 2000".into(),
-        format!("masterauth {password}"),
-    ];
-    Ok(lines.join("\n") + "\n")
-}
-
-/// What a restart and another port leave as it is. Later lines win over earlier ones.
-fn settings(options: &RedisOptions) -> String {
-    let mut lines = vec![
-        "daemonize no".to_owned(),
-        "save \"\"".into(),
-        // Locks and stock must never be evicted.
-        "maxmemory-policy noeviction".into(),
-        // A first replica need not wait for a second one.
-        "repl-diskless-sync-delay 0".into(),
-    ];
-    if options.appendonly {
-        lines.extend(["appendonly yes".into(), "appendfsync always".into()]);
-    }
-    if let Some(RedisMaster { addr, password }) = &options.replica_of {
-        lines.push(format!("replicaof {} {}", addr.ip(), addr.port()));
-        lines.push(format!("masterauth {password}"));
-    }
-    lines.extend(options.extra.iter().cloned());
-    lines.join("\n") + "\n"
 }

@@ -1,4 +1,5 @@
-//! Redis in company: replicas, several at a time, all ways to reach one, and a clock that jumps.
+//! Redis in company: replicas, several at a time, all ways to reach one, a clock that jumps, and a
+//! disk that stalls or is full.
 
 mod support;
 
@@ -12,6 +13,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use support::await_that;
 use testbed::{Bed, Evictions, Redis, RedisMaster, RedisOptions};
+
+/// By when Redis has tried again to write: it does that every second.
+const WRITTEN_WITHIN: Duration = Duration::from_secs(10);
 
 fn replica_of(master: RedisMaster) -> RedisOptions {
     RedisOptions { replica_of: Some(master), ..RedisOptions::default() }
@@ -225,6 +229,26 @@ fn a_stalled_disk_delays_only_commands_that_wait_for_it() {
 
     let refused = bed.redis(RedisOptions::default()).unwrap().stall_disk(true).unwrap_err();
     assert!(refused.to_string().contains("was started without `disk: true`"), "{refused}");
+}
+
+#[test]
+fn a_full_disk_refuses_writes_until_there_is_space_and_no_read() {
+    let bed = Bed::start().unwrap();
+    let extra = vec!["appendfsync everysec".to_owned()];
+    let options = RedisOptions { appendonly: true, disk_space: true, extra, ..Default::default() };
+    let redis = bed.redis(options).unwrap();
+    redis.command(&["SET", "a", "1"]).unwrap();
+    redis.fill_disk(true).unwrap();
+    let set = || redis.command(&["SET", "b", "1"]);
+    await_that("a refusal", WRITTEN_WITHIN, || set().is_err());
+    let refused = set().unwrap_err().to_string();
+    assert!(refused.contains("MISCONF") && refused.contains("No space left"), "{refused}");
+    assert!(redis.writes_without_space().unwrap() > 0);
+    assert_eq!(redis.command(&["GET", "a"]).unwrap().trim(), "1");
+    redis.fill_disk(false).unwrap();
+    await_that("a write", WRITTEN_WITHIN, || set().is_ok());
+    redis.restart().unwrap();
+    assert_eq!(redis.command(&["GET", "b"]).unwrap().trim(), "1");
 }
 
 #[test]

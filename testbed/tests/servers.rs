@@ -12,7 +12,7 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use support::{request, stand_in};
+use support::{await_that, request, stand_in};
 use testbed::{Bed, Database, Flavor, Redis, RedisOptions};
 
 /// Sends Redis one command after logging in with `password`; gives its answers.
@@ -225,4 +225,26 @@ fn the_logs_are_shown_when_a_test_panics() {
     for line in ["end of /", "redis.log", "Ready to accept connections", "listening on http://"] {
         assert!(stderr.contains(line), "no `{line}` in: {stderr}");
     }
+}
+
+#[test]
+fn a_commit_waits_for_space_on_a_full_disk_and_is_rolled_back_by_a_restart() {
+    let bed = Bed::start().unwrap();
+    let database = bed.database_with_disk_space(Flavor::Any).unwrap();
+    database.create_database("shop").unwrap();
+    database.execute_in("shop", "CREATE TABLE sold (id INT PRIMARY KEY)").unwrap();
+    let insert = || database.execute_in("shop", "INSERT INTO sold VALUES (1)");
+    database.fill_disk().unwrap();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(insert);
+        let failed = || database.writes_without_space().unwrap() > 0;
+        await_that("a write that fails", Duration::from_secs(10), failed);
+        assert!(!waiting.is_finished());
+        database.make_space().unwrap();
+        waiting.join().unwrap().expect_err("its connection has ended");
+    });
+    insert().unwrap();
+    insert().expect_err("there is one");
+    let refused = bed.database(Flavor::Any).unwrap().fill_disk().unwrap_err().to_string();
+    assert!(refused.contains("was started without a disk of its own"), "{refused}");
 }

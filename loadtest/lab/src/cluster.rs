@@ -186,7 +186,7 @@ impl Cluster {
 
     /// Creates a database with the service's tables; its address, password included.
     pub async fn schema(&self, name: &str, lab: bool) -> Result<String> {
-        self.schema_on(&SaleDatabase::Shared(self.database.clone()), name, lab).await
+        self.schema_on(&SaleDatabase::Single(self.database.clone()), name, lab).await
     }
 
     pub(super) async fn schema_on(
@@ -234,7 +234,10 @@ impl Cluster {
             }
             None if topology == Topology::Galera => SaleDatabase::galera(&self.bed).await?,
             None if topology == Topology::Sharded => SaleDatabase::sharded(&self.bed).await?,
-            None => SaleDatabase::Shared(self.database.clone()),
+            None if requirements.database_disk => {
+                SaleDatabase::with_disk_space(&self.bed, self.flavor()).await?
+            }
+            None => SaleDatabase::Single(self.database.clone()),
         };
         Box::pin(Deployment::start(self, spec, (redis, database), lock_server)).await
     }
@@ -254,8 +257,13 @@ impl RedisServers {
         requirements: FaultRequirements,
         topology: Topology,
     ) -> Result<Self> {
+        // With `always` a Redis ends when its disk is full, instead of refusing writes.
+        let fsync = requirements.redis_disk.then(|| "appendfsync everysec".to_owned());
+        let databases = format!("databases {MAX_DEPLOYMENTS}");
         let options = RedisOptions {
-            extra: vec![format!("databases {MAX_DEPLOYMENTS}")],
+            extra: std::iter::once(databases).chain(fsync).collect(),
+            appendonly: requirements.redis_disk,
+            disk_space: requirements.redis_disk,
             clock: requirements.clock,
             ..RedisOptions::default()
         };

@@ -83,9 +83,10 @@ const STORY_BUGS: [&str; 3] = ["release-before-commit", "no-stock-condition", "l
 
 /// For each fault the lock under which the smoke run has it: all locks but one have a turn, and the
 /// last one, `none`, has its cell without a fault.
-const SMOKE_FAULTS: [(FaultKind, Lock); 43] = [
+const SMOKE_FAULTS: [(FaultKind, Lock); 47] = [
     (FaultKind::KillReplica, Lock::Redisson),
     (FaultKind::FreezeReplica, Lock::LuaRelease),
+    (FaultKind::StarveReplica, Lock::Redisson),
     (FaultKind::RollingRestart, Lock::Redisson),
     (FaultKind::RestartRedis, Lock::Reentrant),
     (FaultKind::FlushRedis, Lock::Fair),
@@ -99,8 +100,11 @@ const SMOKE_FAULTS: [(FaultKind, Lock); 43] = [
     (FaultKind::PauseRedis, Lock::Redisson),
     (FaultKind::BusyRedis, Lock::Redisson),
     (FaultKind::RedisTooFewReplicas, Lock::Redisson),
+    (FaultKind::RedisOutOfMemory, Lock::Redisson),
+    (FaultKind::RedisDiskFull, Lock::Redisson),
     (FaultKind::RestartDatabase, Lock::MysqlNamed),
     (FaultKind::FreezeDatabase, Lock::MysqlTable),
+    (FaultKind::DatabaseDiskFull, Lock::Redisson),
     (FaultKind::FailOverDatabase(Replication::SemiSync), Lock::Redisson),
     (FaultKind::FailOverDatabase(Replication::Async), Lock::Redisson),
     (FaultKind::Network(NetworkFault::Cut, Link::Redis), Lock::OwnerCheck),

@@ -36,12 +36,16 @@ pub struct FaultRequirements {
     pub sentinel: bool,
     /// A clock of it that can be set.
     pub clock: bool,
+    /// A disk of it that can be filled, with an append-only file on it.
+    pub redis_disk: bool,
     /// Replicas that do not mind a Redis that evicts.
     pub eviction: bool,
     /// Disks of the lock's ensemble that can be filled.
     pub full_disk: bool,
     /// A replica of each master of a Redis Cluster.
     pub cluster_replicas: bool,
+    /// A server of the database that is its own, with a disk that can be filled.
+    pub database_disk: bool,
     /// A primary and a replica of the database that belong to the deployment alone.
     pub replication: Option<Replication>,
     /// A replica on whose proxied links packets can be lost.
@@ -65,8 +69,8 @@ impl FaultRequirements {
 
     /// Whether it needs a Redis that no other deployment has.
     pub fn has_redis(self) -> bool {
-        let Self { own_redis, follower, sentinel, clock, eviction, .. } = self;
-        own_redis || follower || sentinel || clock || eviction
+        let Self { own_redis, follower, sentinel, clock, redis_disk, eviction, .. } = self;
+        own_redis || follower || sentinel || clock || redis_disk || eviction
     }
 
     /// Whether that link must be proxied.
@@ -83,9 +87,11 @@ impl FaultRequirements {
             follower: self.follower || other.follower,
             sentinel: self.sentinel || other.sentinel,
             clock: self.clock || other.clock,
+            redis_disk: self.redis_disk || other.redis_disk,
             eviction: self.eviction || other.eviction,
             full_disk: self.full_disk || other.full_disk,
             cluster_replicas: self.cluster_replicas || other.cluster_replicas,
+            database_disk: self.database_disk || other.database_disk,
             replication: self.replication.or(other.replication),
             lossy_replica: self.lossy_replica.or(other.lossy_replica),
             links,

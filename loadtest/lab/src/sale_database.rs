@@ -1,5 +1,5 @@
-//! The database of a deployment: one server of the cluster, or a primary and its replica of its
-//! own, or Galera nodes or shards of its own.
+//! The database of a deployment: one server, which all deployments share or which is its own, a
+//! primary and its replica, Galera nodes, or shards.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use crate::cluster::blocking;
 /// Where the database of a deployment is. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(super) enum SaleDatabase {
-    /// On the server that all deployments share.
-    Shared(Arc<Database>),
+    /// On one server: that which all deployments share, or one of its own.
+    Single(Arc<Database>),
     /// On a primary with a replica that no other deployment has.
     Replicated(Arc<ReplicatedDatabase>),
     /// On Galera nodes that no other deployment has. All take writes.
@@ -38,6 +38,13 @@ impl SaleDatabase {
         Ok(Self::Replicated(Arc::new(started)))
     }
 
+    /// Starts one server with a disk that can be filled.
+    pub(super) async fn with_disk_space(bed: &Arc<Bed>, flavor: Flavor) -> Result<Self> {
+        let bed = bed.clone();
+        let started = blocking(move || bed.database_with_disk_space(flavor)).await?;
+        Ok(Self::Single(Arc::new(started)))
+    }
+
     /// Starts Galera nodes. A read waits for what other nodes have committed: else an audit could
     /// miss it.
     pub(super) async fn galera(bed: &Arc<Bed>) -> Result<Self> {
@@ -55,17 +62,17 @@ impl SaleDatabase {
     /// The server that takes writes.
     pub(super) fn primary(&self) -> &Arc<Database> {
         match self {
-            Self::Shared(server) => server,
+            Self::Single(server) => server,
             Self::Replicated(group) => group.primary(),
             Self::Galera(nodes) => &nodes[0],
             Self::Sharded(group) => group.front(),
         }
     }
 
-    /// Drops a database of the shared server. Other servers end with the deployment.
+    /// Drops a database of a single server. Other servers end with the deployment.
     pub(super) fn drop_database(&self, name: &str) -> testbed::Result<()> {
         match self {
-            Self::Shared(server) => server.drop_database(name),
+            Self::Single(server) => server.drop_database(name),
             Self::Replicated(_) | Self::Galera(_) | Self::Sharded(_) => Ok(()),
         }
     }
@@ -73,7 +80,7 @@ impl SaleDatabase {
     /// The address for the service, password included: of all servers.
     pub(super) fn url(&self, name: &str) -> String {
         match self {
-            Self::Shared(server) => server.url(name),
+            Self::Single(server) => server.url(name),
             Self::Replicated(group) => group.url(name),
             Self::Galera(nodes) => nodes[0].url(name),
             Self::Sharded(group) => group.front().url(name),
@@ -83,7 +90,7 @@ impl SaleDatabase {
     /// The address for that replica of the service, from 1, if each has another one.
     pub(super) fn url_of(&self, replica: u16, name: &str) -> Option<String> {
         match self {
-            Self::Shared(_) | Self::Replicated(_) | Self::Sharded(_) => None,
+            Self::Single(_) | Self::Replicated(_) | Self::Sharded(_) => None,
             Self::Galera(nodes) => Some(nodes[usize::from(replica - 1) % nodes.len()].url(name)),
         }
     }
@@ -91,7 +98,7 @@ impl SaleDatabase {
     /// The address for the judge, password included: of the server that takes writes.
     pub(super) fn primary_url(&self, name: &str) -> String {
         match self {
-            Self::Shared(server) => server.url(name),
+            Self::Single(server) => server.url(name),
             Self::Replicated(group) => group.primary_url(name),
             Self::Galera(nodes) => nodes[0].url(name),
             Self::Sharded(group) => group.front().url(name),

@@ -1,6 +1,7 @@
 //! Faults of the database server.
 
 use loadtest_measure::error::Result;
+use tokio::time::sleep;
 
 use super::replicas::stands_still;
 use super::{FaultContext, witness};
@@ -24,4 +25,26 @@ pub(super) async fn freeze(context: &FaultContext<'_>) -> Result<String> {
     let seen = stands_still("the database", database.pid(), context.schedule.lasts()).await;
     blocking(move || database.thaw()).await?;
     seen
+}
+
+/// No file gets another block, and a COMMIT, which adds to the log, waits for one. Witness: how
+/// many writes failed, and another process once there is space.
+pub(super) async fn fill_disk(context: &FaultContext<'_>) -> Result<String> {
+    let database = context.deployment.database().clone();
+    let (before, full) = (database.pid(), database.clone());
+    blocking(move || full.fill_disk()).await?;
+    sleep(context.schedule.lasts()).await;
+    let helped = database.clone();
+    let failed = blocking(move || {
+        let failed = helped.writes_without_space();
+        helped.make_space()?;
+        failed
+    })
+    .await?;
+    let after = database.pid();
+    let text = format!(
+        "its disk refused {failed} writes; the database was process {before}, and is {after} since \
+         there is space"
+    );
+    witness(failed > 0 && before != after, text)
 }

@@ -88,6 +88,8 @@ pub enum FaultKind {
     KillReplica,
     /// A replica stands still for longer than its lease.
     FreezeReplica,
+    /// A replica gets hardly any processor time.
+    StarveReplica,
     /// All replicas are restarted, one after the other, by SIGTERM.
     RollingRestart,
     /// Redis is killed and comes back empty.
@@ -112,10 +114,16 @@ pub enum FaultKind {
     BusyRedis,
     /// Redis has too few replicas and refuses all writes.
     RedisTooFewReplicas,
+    /// Redis uses more memory than it may, and refuses all writes.
+    RedisOutOfMemory,
+    /// The disk of Redis is full, and it refuses all writes.
+    RedisDiskFull,
     /// The database is killed and started again.
     RestartDatabase,
     /// The database stands still.
     FreezeDatabase,
+    /// The disk of the database is full, until an operator helps.
+    DatabaseDiskFull,
     /// The database fails over to a replica that lags.
     FailOverDatabase(Replication),
     /// A link fails.
@@ -164,9 +172,10 @@ impl FaultKind {
     pub const CUT_REDIS: Self = Self::Network(NetworkFault::Cut, Link::Redis);
 
     /// All that any `seckill` on single servers can have, in the order of reports.
-    pub const ALL: [Self; 43] = [
+    pub const ALL: [Self; 47] = [
         Self::KillReplica,
         Self::FreezeReplica,
+        Self::StarveReplica,
         Self::RollingRestart,
         Self::RestartRedis,
         Self::FlushRedis,
@@ -180,8 +189,11 @@ impl FaultKind {
         Self::PauseRedis,
         Self::BusyRedis,
         Self::RedisTooFewReplicas,
+        Self::RedisOutOfMemory,
+        Self::RedisDiskFull,
         Self::RestartDatabase,
         Self::FreezeDatabase,
+        Self::DatabaseDiskFull,
         Self::FailOverDatabase(Replication::SemiSync),
         Self::FailOverDatabase(Replication::Async),
         Self::Network(NetworkFault::Cut, Link::Redis),
@@ -215,6 +227,7 @@ impl FaultKind {
         match self {
             Self::KillReplica => "kill",
             Self::FreezeReplica => "freeze",
+            Self::StarveReplica => "starve",
             Self::RollingRestart => "rolling-restart",
             Self::RestartRedis => "redis-restart",
             Self::FlushRedis => "redis-flush",
@@ -227,8 +240,11 @@ impl FaultKind {
             Self::PauseRedis => "redis-pause",
             Self::BusyRedis => "redis-busy",
             Self::RedisTooFewReplicas => "redis-too-few-replicas",
+            Self::RedisOutOfMemory => "redis-out-of-memory",
+            Self::RedisDiskFull => "redis-disk-full",
             Self::RestartDatabase => "database-restart",
             Self::FreezeDatabase => "database-freeze",
+            Self::DatabaseDiskFull => "database-disk-full",
             Self::FailOverDatabase(Replication::SemiSync) => "database-failover",
             Self::FailOverDatabase(Replication::Async) => "database-failover-async",
             Self::Network(fault, link) => network::name(fault, link),
@@ -263,6 +279,7 @@ impl FaultKind {
         match self {
             Self::KillReplica => "a replica is killed; its locks stay until their leases end",
             Self::FreezeReplica => "a replica is frozen past its lease, then continues",
+            Self::StarveReplica => "a replica runs 5 of each 100 ms, until after its lease",
             Self::RollingRestart => "every replica is restarted in turn; no request may fail",
             Self::RestartRedis => "Redis is killed and restarts empty; all its locks are lost",
             Self::FlushRedis => "Redis forgets all locks and order numbers",
@@ -279,8 +296,17 @@ impl FaultKind {
             Self::RedisTooFewReplicas => {
                 "Redis has fewer replicas than it wants, and refuses all writes"
             }
+            Self::RedisOutOfMemory => {
+                "Redis has no memory left and evicts nothing, and refuses all writes"
+            }
+            Self::RedisDiskFull => {
+                "the disk of Redis is full, and without its append-only file it refuses all writes"
+            }
             Self::RestartDatabase => "the database is killed in the middle of commits",
             Self::FreezeDatabase => "the database stands still",
+            Self::DatabaseDiskFull => {
+                "the disk of the database is full, and COMMITs wait until an operator helps"
+            }
             Self::FailOverDatabase(replication) => database_failover::description(replication),
             Self::Network(fault, link) => network::description(fault, link),
             Self::LosePackets(link) => packets::description(link),
@@ -301,6 +327,7 @@ impl FaultKind {
         match self {
             Self::KillReplica => replicas::kill(context).await,
             Self::FreezeReplica => replicas::freeze(context).await,
+            Self::StarveReplica => replicas::starve(context).await,
             Self::RollingRestart => replicas::restart_all(context).await,
             Self::RestartRedis => redis::restart(context).await,
             Self::FlushRedis => redis::flush(context).await,
@@ -313,8 +340,11 @@ impl FaultKind {
             Self::PauseRedis => redis_refuses::pause(context).await,
             Self::BusyRedis => redis_refuses::keep_busy(context).await,
             Self::RedisTooFewReplicas => redis_refuses::want_replicas(context).await,
+            Self::RedisOutOfMemory => redis_refuses::want_memory(context).await,
+            Self::RedisDiskFull => redis_refuses::fill_disk(context).await,
             Self::RestartDatabase => database::restart(context).await,
             Self::FreezeDatabase => database::freeze(context).await,
+            Self::DatabaseDiskFull => database::fill_disk(context).await,
             Self::FailOverDatabase(replication) => {
                 database_failover::fail_over(context, replication).await
             }

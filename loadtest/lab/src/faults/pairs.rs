@@ -95,12 +95,19 @@ impl FaultKind {
     }
 
     fn stops_replica(self) -> bool {
-        matches!(self, Self::KillReplica | Self::FreezeReplica | Self::RollingRestart)
+        let keeps_from_work = matches!(self, Self::FreezeReplica | Self::StarveReplica);
+        keeps_from_work || matches!(self, Self::KillReplica | Self::RollingRestart)
     }
 
     fn stops_redis(self) -> bool {
-        let refuses =
-            matches!(self, Self::PauseRedis | Self::BusyRedis | Self::RedisTooFewReplicas);
+        let refuses = matches!(
+            self,
+            Self::PauseRedis
+                | Self::BusyRedis
+                | Self::RedisTooFewReplicas
+                | Self::RedisOutOfMemory
+                | Self::RedisDiskFull
+        );
         refuses || matches!(self, Self::RestartRedis | Self::FreezeRedis | Self::FailOverRedis)
     }
 
@@ -113,7 +120,13 @@ impl FaultKind {
     }
 
     pub(crate) fn stops_database(self) -> bool {
-        matches!(self, Self::RestartDatabase | Self::FreezeDatabase | Self::FailOverDatabase(_))
+        matches!(
+            self,
+            Self::RestartDatabase
+                | Self::FreezeDatabase
+                | Self::DatabaseDiskFull
+                | Self::FailOverDatabase(_)
+        )
     }
 
     /// The link that it happens on.
@@ -164,10 +177,10 @@ mod tests {
     #[test]
     fn a_lock_has_only_pairs_of_faults_that_it_can_have_and_all_of_them_are_drawn() {
         let of = [
-            (Lock::Redisson, PurchaseMode::Direct, 283),
-            (Lock::SetNx, PurchaseMode::Direct, 245),
-            (Lock::Zookeeper, PurchaseMode::Direct, 349),
-            (Lock::None, PurchaseMode::Queued, 283),
+            (Lock::Redisson, PurchaseMode::Direct, 353),
+            (Lock::SetNx, PurchaseMode::Direct, 311),
+            (Lock::Zookeeper, PurchaseMode::Direct, 427),
+            (Lock::None, PurchaseMode::Queued, 353),
         ];
         for (lock, mode, count) in of {
             let pairs: BTreeSet<_> = all(lock, mode).collect();

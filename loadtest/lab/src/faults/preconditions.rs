@@ -40,13 +40,18 @@ impl FaultKind {
             | Self::FreezeRedis
             | Self::PauseRedis
             | Self::BusyRedis
-            | Self::RedisTooFewReplicas => own_redis,
+            | Self::RedisTooFewReplicas
+            | Self::RedisOutOfMemory => own_redis,
+            Self::RedisDiskFull => FaultRequirements { redis_disk: true, ..own_redis },
             Self::EvictRedis => FaultRequirements { eviction: true, ..own_redis },
             Self::Sentinel(_) => FaultRequirements { sentinel: true, ..own_redis },
             Self::RedisClock => FaultRequirements { clock: true, ..own_redis },
             Self::FailOverRedis => FaultRequirements { follower: true, ..own_redis }
                 .and(FaultRequirements::link(Link::Redis)),
             Self::FailOverDatabase(replication) => FaultRequirements::replicated(replication),
+            Self::DatabaseDiskFull => {
+                FaultRequirements { database_disk: true, ..FaultRequirements::default() }
+            }
             Self::LoseCommit => FaultRequirements::link(Link::Database),
             Self::LoseScript => FaultRequirements::link(Link::Redis),
             Self::TwoAtOnce => {
@@ -63,6 +68,7 @@ impl FaultKind {
             }
             Self::KillReplica
             | Self::FreezeReplica
+            | Self::StarveReplica
             | Self::RollingRestart
             | Self::RestartDatabase
             | Self::FreezeDatabase

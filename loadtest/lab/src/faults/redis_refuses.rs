@@ -1,5 +1,6 @@
 //! A Redis that runs and does not work: it delays writes, or refuses them.
 
+use std::thread;
 use std::time::{Duration, Instant};
 
 use loadtest_measure::error::{Error, Result};
@@ -7,7 +8,7 @@ use testbed::Redis;
 use tokio::time::sleep;
 
 use super::redis::refused;
-use super::{FaultContext, witness};
+use super::{FaultContext, POLL_INTERVAL, WITNESS_TIMEOUT, witness};
 use crate::cell_axes::PurchaseMode;
 use crate::cluster::blocking;
 
@@ -19,8 +20,9 @@ const BUSY_THRESHOLD_MS: &str = "50";
 const DEFAULT_BUSY_THRESHOLD_MS: &str = "5000";
 /// A write of our own, which shows whether those of others succeed.
 const PROBE_WRITE: [&str; 5] = ["SET", "fault-witness", "1", "PX", "1000"];
-/// What it answers to writes while it wants more replicas.
-const NOREPLICAS: &str = "NOREPLICAS";
+
+/// What it answers to writes while it cannot write its append-only file.
+const MISCONF: &str = "MISCONF";
 
 /// Writes wait, and so do scripts. Witness: how long one of ours did.
 pub(super) async fn pause(context: &FaultContext<'_>) -> Result<String> {
@@ -65,28 +67,91 @@ pub(super) async fn keep_busy(context: &FaultContext<'_>) -> Result<String> {
     witness(times > 0 && said.is_err(), text)
 }
 
-/// Redis wants a replica to write to, and has none. Witness: how many writes it refused, the
-/// probe's own and, where the lock or the queue lives there, others.
+/// Redis wants a replica to write to, and has none.
 pub(super) async fn want_replicas(context: &FaultContext<'_>) -> Result<String> {
+    refuse_writes(context, ("min-replicas-to-write", ["1", "0"]), "NOREPLICAS").await
+}
+
+/// Redis uses more memory than it may, and evicts nothing: its policy is `noeviction`.
+pub(super) async fn want_memory(context: &FaultContext<'_>) -> Result<String> {
+    refuse_writes(context, ("maxmemory", ["1", "0"]), "OOM").await
+}
+
+/// Redis refuses writes with that error while a setting has the first of two values. Witness: how
+/// many it refused, the probe's own and, where the lock or the queue lives there, others.
+async fn refuse_writes(
+    context: &FaultContext<'_>,
+    (setting, [refusing, usual]): (&'static str, [&'static str; 2]),
+    error: &'static str,
+) -> Result<String> {
     let redis = context.deployment.redis().clone();
-    let refusing = redis.clone();
+    let target = redis.clone();
     let (before, ours) = blocking(move || {
-        let before = refused(&refusing, NOREPLICAS)?;
-        set(&refusing, "min-replicas-to-write", "1")?;
-        Ok((before, refusing.command(&PROBE_WRITE)))
+        let before = refused(&target, error)?;
+        set(&target, setting, refusing)?;
+        Ok((before, target.command(&PROBE_WRITE)))
     })
     .await?;
     sleep(context.schedule.lasts()).await;
     let times = blocking(move || {
-        set(&redis, "min-replicas-to-write", "0")?;
-        refused(&redis, NOREPLICAS)
+        set(&redis, setting, usual)?;
+        refused(&redis, error)
     })
     .await?;
     let times = times.saturating_sub(before);
-    let lives_there =
-        context.lock.holds_in_redis().is_some() || context.mode == PurchaseMode::Queued;
-    let text = format!("{times} writes were refused with {NOREPLICAS}, one of them ours");
-    witness(ours.is_err() && times > u64::from(lives_there), text)
+    let text = format!("{times} writes were refused with {error}, one of them ours");
+    witness(ours.is_err() && times > u64::from(lives_in_redis(context)), text)
+}
+
+/// No file of Redis gets another block, and its append-only file cannot grow. Witness: how many
+/// writes to it failed, how many commands were refused for that, and that Redis took a write again
+/// by itself once there was space.
+pub(super) async fn fill_disk(context: &FaultContext<'_>) -> Result<String> {
+    let (redis, lasts) = (context.deployment.redis().clone(), context.schedule.lasts());
+    let lives_there = lives_in_redis(context);
+    let (happened, text) = blocking(move || {
+        let before = refused(&redis, MISCONF)?;
+        redis.fill_disk(true)?;
+        let began = Instant::now();
+        let (_, ours) = await_probe(&redis, |probe| probe.is_err());
+        thread::sleep(lasts.saturating_sub(began.elapsed()));
+        let times = refused(&redis, MISCONF);
+        redis.fill_disk(false)?;
+        let healed = Instant::now();
+        let (is_served, _) = await_probe(&redis, |probe| probe.is_ok());
+        let times = times?.saturating_sub(before);
+        let (failed, took) = (redis.writes_without_space()?, healed.elapsed().as_millis());
+        let text = format!(
+            "{failed} writes to its file failed, {times} commands were refused with {MISCONF}, \
+             {ours} of them ours; it took a write again {took} ms after there was space"
+        );
+        let others = times.saturating_sub(ours);
+        Ok((is_served && failed > 0 && ours > 0 && (others > 0 || !lives_there), text))
+    })
+    .await?;
+    witness(happened, text)
+}
+
+/// Writes until the answer is as expected: whether it was in time, and how many were refused.
+fn await_probe(
+    redis: &Redis,
+    is_expected: impl Fn(&testbed::Result<String>) -> bool,
+) -> (bool, u64) {
+    let (began, mut ours) = (Instant::now(), 0);
+    while began.elapsed() < WITNESS_TIMEOUT {
+        let probe = redis.command(&PROBE_WRITE);
+        ours += u64::from(probe.is_err());
+        if is_expected(&probe) {
+            return (true, ours);
+        }
+        thread::sleep(POLL_INTERVAL);
+    }
+    (false, ours)
+}
+
+/// Whether a purchase writes its lock, or its place in the queue, to Redis.
+fn lives_in_redis(context: &FaultContext<'_>) -> bool {
+    context.lock.holds_in_redis().is_some() || context.mode == PurchaseMode::Queued
 }
 
 fn set(redis: &Redis, name: &str, value: &str) -> testbed::Result<()> {

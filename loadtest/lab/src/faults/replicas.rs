@@ -1,4 +1,5 @@
-//! Replicas that are killed, that stand still, or that are restarted in turn.
+//! Replicas that are killed, that stand still, that get hardly any processor time, or that are
+//! restarted in turn.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +17,12 @@ use crate::cluster::blocking;
 const EXIT_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long one look through the proxy may take.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a starved replica runs at a time, and how long it is stopped before that.
+const STARVED_RUN: Duration = Duration::from_millis(5);
+const STARVED_STOP: Duration = Duration::from_millis(95);
+/// A busy machine stops and continues it late: within how many times the planned time it must have
+/// been stopped for that time.
+const MAX_STARVATION: u32 = 3;
 
 /// Killed, and started again after a pause. Witness: another process.
 pub(super) async fn kill(context: &FaultContext<'_>) -> Result<String> {
@@ -39,6 +46,79 @@ pub(super) async fn freeze(context: &FaultContext<'_>) -> Result<String> {
     let seen = stands_still(&name, victim.pid(), context.schedule.lasts()).await;
     blocking(move || victim.thaw()).await?;
     seen
+}
+
+/// Stopped and continued by turns, so that it hardly runs, for longer than its lease. Witness: how
+/// often and how long it was stopped, by its state in /proc, and its processor time meanwhile.
+pub(super) async fn starve(context: &FaultContext<'_>) -> Result<String> {
+    let (victim, lasts) = (victim(context)?, context.schedule.lasts());
+    let name = context.schedule.victim_name();
+    blocking(move || {
+        let starved = Starvation::inject(victim.pid(), lasts, || victim.freeze(), || victim.thaw());
+        // Also after an error: it is not left frozen.
+        victim.thaw()?;
+        starved
+    })
+    .await?
+    .witness(&name)
+}
+
+/// What was seen of a process that is stopped and continued by turns.
+struct Starvation {
+    planned: Duration,
+    lasted: Duration,
+    stops: u32,
+    stopped: Duration,
+    processor_time: Duration,
+}
+
+impl Starvation {
+    /// Stops and continues it by turns until it has been stopped for that long.
+    fn inject<E>(
+        pid: u32,
+        planned: Duration,
+        freeze: impl Fn() -> std::result::Result<(), E>,
+        thaw: impl Fn() -> std::result::Result<(), E>,
+    ) -> std::result::Result<Self, E> {
+        let (began, used) = (Instant::now(), processor_time(pid));
+        let (mut stops, mut stopped) = (0, Duration::ZERO);
+        while stopped < planned && began.elapsed() < MAX_STARVATION * planned {
+            freeze()?;
+            let since = Instant::now();
+            std::thread::sleep(STARVED_STOP);
+            if state_of(pid) == 'T' {
+                stops += 1;
+                stopped += since.elapsed();
+            }
+            thaw()?;
+            std::thread::sleep(STARVED_RUN);
+        }
+        let processor_time = processor_time(pid).saturating_sub(used);
+        Ok(Self { planned, lasted: began.elapsed(), stops, stopped, processor_time })
+    }
+
+    fn witness(&self, name: &str) -> Result<String> {
+        let [lasted, stopped, used] =
+            [self.lasted, self.stopped, self.processor_time].map(|time| time.as_secs_f64() * 1e3);
+        let text = format!(
+            "{name} was stopped {} times, {stopped:.0} of {lasted:.0} ms, and had {used:.1} ms of \
+             processor time",
+            self.stops
+        );
+        let ran = self.stops > 1 && !self.processor_time.is_zero();
+        witness(ran && self.stopped >= self.planned, text)
+    }
+}
+
+/// The processor time of all threads of a process. The kernel's usual figure is in hundredths of a
+/// second, which is too coarse.
+fn processor_time(pid: u32) -> Duration {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let used = threads.filter_map(|thread| {
+        let text = std::fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        text.split_whitespace().next()?.parse().ok().map(Duration::from_nanos)
+    });
+    used.sum()
 }
 
 /// Waits while a process stands still that was frozen. Witness: its state in /proc at the begin and
@@ -163,5 +243,34 @@ mod tests {
             still.strip_prefix("it was in state T for ").and_then(|it| it.strip_suffix(" ms"));
         let told: u128 = told.and_then(|ms| ms.parse().ok()).expect(&still);
         assert!((20..=most).contains(&told), "{still}, of {most} ms");
+    }
+
+    #[test]
+    fn a_process_that_hardly_runs_is_a_witness_and_one_that_is_let_run_is_not() {
+        let mut child = std::process::Command::new("sh")
+            .args(["-c", "while :; do :; done"])
+            .spawn()
+            .expect("started");
+        let pid = child.id();
+        let signal = |name: &str| {
+            std::process::Command::new("kill").args([name, &pid.to_string()]).status().map(drop)
+        };
+        let planned = Duration::from_millis(300);
+        let starve = |stop: &str| {
+            let seen = Starvation::inject(pid, planned, || signal(stop), || signal("-CONT"));
+            seen.expect("signals are sent")
+        };
+        let (starved, free) = (starve("-STOP"), starve("-CONT"));
+        child.kill().expect("killed");
+        child.wait().expect("ended");
+        let free = free.witness("it");
+        assert!(free.is_err(), "{free:?}");
+        assert!(starved.stops > 1, "{}", starved.stops);
+        let [used, stopped] = [7, 320].map(Duration::from_millis);
+        let seen = Starvation { stops: 3, stopped, processor_time: used, ..starved };
+        let said = seen.witness("it").expect("it hardly ran");
+        let expected = "it was stopped 3 times, 320 of ";
+        assert!(said.starts_with(expected) && said.ends_with(" had 7.0 ms of processor time"));
+        assert!(Starvation { stopped: planned / 2, ..seen }.witness("it").is_err());
     }
 }
