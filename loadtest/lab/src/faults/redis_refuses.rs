@@ -113,12 +113,12 @@ pub(super) async fn fill_disk(context: &FaultContext<'_>) -> Result<String> {
         let before = refused(&redis, MISCONF)?;
         redis.fill_disk(true)?;
         let began = Instant::now();
-        let (_, ours) = await_probe(&redis, |probe| probe.is_err());
+        let (_, ours) = await_probe(&redis, false);
         thread::sleep(lasts.saturating_sub(began.elapsed()));
         let times = refused(&redis, MISCONF);
         redis.fill_disk(false)?;
         let healed = Instant::now();
-        let (is_served, _) = await_probe(&redis, |probe| probe.is_ok());
+        let (is_served, _) = await_probe(&redis, true);
         let times = times?.saturating_sub(before);
         let (failed, took) = (redis.writes_without_space()?, healed.elapsed().as_millis());
         let text = format!(
@@ -132,16 +132,14 @@ pub(super) async fn fill_disk(context: &FaultContext<'_>) -> Result<String> {
     witness(happened, text)
 }
 
-/// Writes until the answer is as expected: whether it was in time, and how many were refused.
-fn await_probe(
-    redis: &Redis,
-    is_expected: impl Fn(&testbed::Result<String>) -> bool,
-) -> (bool, u64) {
+/// Writes until a write is served or refused as told: whether that was in time, and how many were
+/// refused.
+fn await_probe(redis: &Redis, is_served: bool) -> (bool, u64) {
     let (began, mut ours) = (Instant::now(), 0);
     while began.elapsed() < WITNESS_TIMEOUT {
         let probe = redis.command(&PROBE_WRITE);
         ours += u64::from(probe.is_err());
-        if is_expected(&probe) {
+        if probe.is_ok() == is_served {
             return (true, ours);
         }
         thread::sleep(POLL_INTERVAL);
