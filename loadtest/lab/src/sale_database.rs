@@ -6,7 +6,8 @@ use std::sync::Arc;
 use loadtest_measure::error::Result;
 use testbed::{Bed, Database, Flavor, ReplicatedDatabase, Replication, ShardedDatabase};
 
-use crate::cluster::blocking;
+use crate::cluster::{Cluster, blocking};
+use crate::topology::Topology;
 
 /// Where the database of a deployment is. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -27,12 +28,23 @@ pub(super) const GALERA_NODES: usize = 3;
 const SHARDS: usize = 2;
 
 impl SaleDatabase {
-    /// Starts a primary with a replica.
-    pub(super) async fn replicated(
-        bed: &Arc<Bed>,
-        flavor: Flavor,
-        replication: Replication,
+    /// Starts a primary with a replica, or the servers of the topology; else it is the shared one.
+    pub(super) async fn start(
+        cluster: &Cluster,
+        topology: Topology,
+        replication: Option<Replication>,
     ) -> Result<Self> {
+        let bed = &cluster.bed;
+        match (replication, topology) {
+            (Some(replication), _) => Self::replicated(bed, cluster.flavor(), replication).await,
+            (None, Topology::Galera) => Self::galera(bed).await,
+            (None, Topology::Sharded) => Self::sharded(bed).await,
+            (None, _) => Ok(Self::Shared(cluster.database.clone())),
+        }
+    }
+
+    /// Starts a primary with a replica.
+    async fn replicated(bed: &Arc<Bed>, flavor: Flavor, replication: Replication) -> Result<Self> {
         let bed = bed.clone();
         let started = blocking(move || bed.replicated(flavor, replication, 1)).await?;
         Ok(Self::Replicated(Arc::new(started)))
@@ -40,14 +52,14 @@ impl SaleDatabase {
 
     /// Starts Galera nodes. A read waits for what other nodes have committed: else an audit could
     /// miss it.
-    pub(super) async fn galera(bed: &Arc<Bed>) -> Result<Self> {
+    async fn galera(bed: &Arc<Bed>) -> Result<Self> {
         let bed = bed.clone();
         let nodes = blocking(move || bed.galera(true)).await?;
         Ok(Self::Galera(Arc::new(nodes.map(Arc::new))))
     }
 
     /// Starts two shards and their front.
-    pub(super) async fn sharded(bed: &Arc<Bed>) -> Result<Self> {
+    async fn sharded(bed: &Arc<Bed>) -> Result<Self> {
         let bed = bed.clone();
         Ok(Self::Sharded(Arc::new(blocking(move || bed.sharded(SHARDS)).await?)))
     }
