@@ -218,27 +218,21 @@ impl Cluster {
         blocking(move || server.drop_database(&name)).await
     }
 
-    /// Starts what the deployment needs besides the shared servers, then the deployment.
+    /// Starts what the deployment needs besides the shared servers, all at the same time, then the
+    /// deployment.
     pub async fn deploy(&self, spec: DeploymentSpec) -> Result<Deployment> {
         let independent = spec.needs == ExtraServers::IndependentRedis;
         let (topology, requirements) = (spec.topology, spec.requirements);
-        let redis = if requirements.own_redis || topology.has_own_redis() {
-            RedisServers::start(&self.bed, independent, requirements, topology).await?
-        } else {
-            self.shared.clone()
-        };
-        let lock_server = self.start_lock_server(spec.needs, topology, requirements).await?;
-        let database = match requirements.replication.or(topology.replication()) {
-            Some(replication) => {
-                SaleDatabase::replicated(&self.bed, self.flavor(), replication).await?
+        let redis = async {
+            if requirements.own_redis || topology.has_own_redis() {
+                RedisServers::start(&self.bed, independent, requirements, topology).await
+            } else {
+                Ok(self.shared.clone())
             }
-            None if topology == Topology::Galera => SaleDatabase::galera(&self.bed).await?,
-            None if topology == Topology::Sharded => SaleDatabase::sharded(&self.bed).await?,
-            None if requirements.database_disk => {
-                SaleDatabase::with_disk_space(&self.bed, self.flavor()).await?
-            }
-            None => SaleDatabase::Single(self.database.clone()),
         };
+        let lock_server = self.start_lock_server(spec.needs, topology, requirements);
+        let database = SaleDatabase::start(self, topology, requirements);
+        let (redis, lock_server, database) = tokio::try_join!(redis, lock_server, database)?;
         Box::pin(Deployment::start(self, spec, (redis, database), lock_server)).await
     }
 

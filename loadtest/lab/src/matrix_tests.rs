@@ -1,10 +1,11 @@
 use clap::ValueEnum as _;
 use loadtest_judge::setting::{Guards, Scope};
 use loadtest_judge::verdict::Rule;
+use testbed::Replication;
 
 use super::*;
 use crate::cell_axes::{CellAxes, PurchaseMode};
-use crate::faults::{EnsembleFault, FaultKind, Link, PairFault, TopologyFault};
+use crate::faults::{EnsembleFault, FaultKind, Link, PairFault, SentinelFault, TopologyFault};
 use crate::lock::Lock;
 use crate::matrix_axes::{Axes, leave_out_packet_loss};
 use crate::predict::{Prediction, Scenario};
@@ -37,6 +38,37 @@ fn a_topology_is_an_axis_and_refuses_what_needs_the_one_server_that_it_replaces(
     assert_eq!(count(&[Topology::Sentinel]), (4, 2), "it has no Redis to be frozen");
     assert_eq!(count(&[Topology::SemiSync, Topology::Galera]), (12, 0));
     assert_eq!(count(&[Topology::Ensemble]), (0, 6), "neither lock is in ZooKeeper");
+}
+
+#[test]
+fn a_failover_is_a_cell_where_the_topology_has_the_servers_that_it_needs() {
+    let [master, returns] =
+        [SentinelFault::MasterLost, SentinelFault::OldMasterReturns].map(FaultKind::Sentinel);
+    let [semi_sync, asynchronous] =
+        [Replication::SemiSync, Replication::Async].map(FaultKind::FailOverDatabase);
+    let faults = [master, returns, semi_sync, asynchronous, FaultKind::FlushRedis];
+    let others = [FaultKind::FailOverRedis, FaultKind::RestartDatabase, FaultKind::FreezeDatabase];
+    let faults: Vec<_> = faults.into_iter().chain(others).collect();
+    let on = |topology| {
+        let topologies = vec![topology];
+        let (locks, guards, replicas) = (vec![Lock::Zookeeper], vec![Guards::On], vec![2]);
+        let (scopes, faults) = (vec![Scope::User], faults.iter().copied().map(Some).collect());
+        let axes = Axes { locks, scopes, guards, replicas, faults, topologies, ..axes() };
+        axes.trials().0.iter().filter_map(|trial| trial.fault).collect::<Vec<_>>()
+    };
+    let of_databases = &faults[2..4];
+    assert_eq!(on(Topology::Replicated), [master, returns, semi_sync]);
+    assert_eq!(on(Topology::Sentinel)[..4], faults[..4]);
+    assert_eq!(on(Topology::Sentinel)[4..], faults[6..], "its Redis is several");
+    assert_eq!(on(Topology::RedisCluster)[..2], *of_databases, "it has no sentinels");
+    for (topology, own, others) in
+        [(Topology::SemiSync, semi_sync, asynchronous), (Topology::Async, asynchronous, semi_sync)]
+    {
+        let cells = on(topology);
+        assert!(cells.contains(&own) && !cells.contains(&others), "{topology:?}: {cells:?}");
+        assert!(!cells.contains(&FaultKind::RestartDatabase), "{topology:?}: {cells:?}");
+    }
+    assert!(!on(Topology::Galera).iter().any(|fault| of_databases.contains(fault)));
 }
 
 #[test]

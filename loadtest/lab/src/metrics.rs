@@ -22,6 +22,11 @@ const READ_TIMEOUT: Duration = Duration::from_secs(2);
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// The gauge of purchases that were begun and have not ended.
 const PURCHASES_IN_PROGRESS: &str = "seckill_purchases_in_progress ";
+/// The counters of purchases that a server failed, or whose COMMIT is not known to have succeeded.
+const FAILED_PURCHASES: [&str; 2] = [
+    "seckill_orders_total{outcome=\"dependency_unavailable\"} ",
+    "seckill_orders_total{outcome=\"unknown\"} ",
+];
 
 /// What the locks of all replicas did together.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -75,18 +80,24 @@ pub async fn read(replicas: &[SocketAddr], kind: &str) -> Option<LockMetrics> {
     (!pages.is_empty()).then(|| LockMetrics::of(&pages, kind))
 }
 
-/// Purchases that these replicas have begun and not ended; `None` if one of them does not tell.
-async fn purchases_in_progress(replicas: &[SocketAddr]) -> Option<u64> {
+/// Purchases that a server has failed, by all these replicas; `None` if one of them does not tell.
+pub async fn purchases_failed(replicas: &[SocketAddr]) -> Option<u64> {
+    sum(replicas, &FAILED_PURCHASES).await
+}
+
+/// Adds up the lines that begin so; `None` if a replica does not answer.
+async fn sum(replicas: &[SocketAddr], lines: &[&str]) -> Option<u64> {
     let mut all = 0.0;
     for address in replicas {
         let target = Target::parse(&format!("http://{address}")).ok()?;
         let page = api::metrics(&mut Connection::new(target, READ_TIMEOUT)).await.ok()?;
-        // A replica that has had no purchase does not name it.
-        let line = page.lines().find_map(|line| line.strip_prefix(PURCHASES_IN_PROGRESS));
-        all += line.map_or(Some(0.0), |value| value.trim().parse::<f64>().ok())?;
+        // What has not happened yet has no line.
+        let value = |line: &&str| page.lines().find_map(|one| one.strip_prefix(line));
+        for value in lines.iter().filter_map(value) {
+            all += value.trim().parse::<f64>().ok()?;
+        }
     }
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a small count")]
-    Some(all.max(0.0) as u64)
+    Some(whole(all))
 }
 
 /// How many begun purchases have not ended within `timeout`: the last answer of those replicas, and
@@ -98,7 +109,7 @@ pub async fn purchases_left(replicas: &[SocketAddr], timeout: Duration) -> Optio
     let mut last = None;
     loop {
         let is_last = Instant::now() >= deadline;
-        last = purchases_in_progress(replicas).await.or(last);
+        last = sum(replicas, &[PURCHASES_IN_PROGRESS]).await.or(last);
         if is_last || last == Some(0) {
             return last;
         }

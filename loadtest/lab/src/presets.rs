@@ -152,6 +152,14 @@ const TOPOLOGY_FAULTS: [(TopologyFault, Topology, Lock); TopologyFault::ALL.len(
     ]
 };
 
+/// The failovers of topologies whose servers the fault would else bring along.
+const OWN_FAILOVERS: [(FaultKind, Topology); 4] = [
+    (FaultKind::Sentinel(SentinelFault::MasterLost), Topology::Sentinel),
+    (FaultKind::Sentinel(SentinelFault::OldMasterReturns), Topology::Sentinel),
+    (FaultKind::FailOverDatabase(Replication::SemiSync), Topology::SemiSync),
+    (FaultKind::FailOverDatabase(Replication::Async), Topology::Async),
+];
+
 /// Every lock and every fault of single servers at least once, in a few minutes.
 fn smoke() -> Vec<CellSpec> {
     let plain =
@@ -174,16 +182,14 @@ fn smoke() -> Vec<CellSpec> {
 }
 
 /// Each topology under a lock per voucher without guards, where nothing but the lock keeps
-/// purchases apart; shards with guards, which they have always. Then each with guards, while
-/// replicas of the service are killed, and most while they are restarted.
+/// purchases apart; shards with guards, which they have always. Then with guards: replicas of the
+/// service are killed or restarted, and each fault happens that needs several servers.
 fn smoke_topologies() -> Vec<CellSpec> {
     use Topology as T;
     let lock = |topology| match topology {
-        T::Ensemble => Lock::Zookeeper,
+        T::Ensemble | T::Replicated => Lock::Zookeeper,
         T::SemiSync | T::Async => Lock::MysqlRow,
-        T::Single | T::Sentinel | T::RedisCluster | T::Galera | T::Sharded | T::Replicated => {
-            Lock::Redisson
-        }
+        T::Single | T::Sentinel | T::RedisCluster | T::Galera | T::Sharded => Lock::Redisson,
     };
     let several = Topology::value_variants().iter().copied().filter(|one| !one.is_single());
     let mut trials = Vec::new();
@@ -194,24 +200,27 @@ fn smoke_topologies() -> Vec<CellSpec> {
         let alone = CellSpec::plain(axes(Scope::Voucher, guards));
         trials.push(CellSpec { topology, ..alone });
         let guarded = CellSpec::plain(axes(Scope::User, Guards::On));
-        let kill = FaultKind::KillReplica;
-        trials.push(CellSpec { topology, fault: Some(kill), ..guarded });
+        // The others have a failover, and all but one restart every replica as well.
+        if matches!(topology, T::Galera | T::Sharded | T::Ensemble | T::Replicated) {
+            let kill = FaultKind::KillReplica;
+            trials.push(CellSpec { topology, fault: Some(kill), ..guarded });
+        }
         // Restarts take the longest. What these have of servers is also in others, or has a fault.
         if !matches!(topology, T::Async | T::Sharded | T::Replicated) {
             let restart = FaultKind::RollingRestart;
             trials.push(CellSpec { topology, fault: Some(restart), ..guarded });
         }
     }
-    trials.extend(TOPOLOGY_FAULTS.map(|(fault, topology, lock)| {
+    let of_topologies =
+        TOPOLOGY_FAULTS.map(|(fault, on, lock)| (FaultKind::OnTopology(fault), on, lock));
+    let failovers = OWN_FAILOVERS.map(|(fault, on)| (fault, on, Lock::Redisson));
+    trials.extend(of_topologies.into_iter().chain(failovers).map(|(fault, topology, lock)| {
         let axes = CellAxes { lock, scope: Scope::User, guards: Guards::On, replicas: 2 };
-        let fault = Some(FaultKind::OnTopology(fault));
-        CellSpec { fault, topology, ..CellSpec::plain(axes) }
+        CellSpec { fault: Some(fault), topology, ..CellSpec::plain(axes) }
     }));
-    let scope = Scope::Voucher;
-    for (topology, lock) in [(T::Ensemble, Lock::Etcd), (T::Replicated, Lock::Zookeeper)] {
-        let axes = CellAxes { lock, scope, guards: Guards::Off, replicas: 2 };
-        trials.push(CellSpec { topology, ..CellSpec::plain(axes) });
-    }
+    let (lock, scope) = (Lock::Etcd, Scope::Voucher);
+    let axes = CellAxes { lock, scope, guards: Guards::Off, replicas: 2 };
+    trials.push(CellSpec { topology: T::Ensemble, ..CellSpec::plain(axes) });
     trials
 }
 
@@ -322,7 +331,8 @@ mod tests {
     #[test]
     fn the_topologies_have_a_cell_of_each_fault_that_needs_several_servers() {
         let trials = smoke_topologies();
-        for fault in TopologyFault::ALL.map(FaultKind::OnTopology) {
+        let failovers = OWN_FAILOVERS.map(|(fault, _)| fault);
+        for fault in TopologyFault::ALL.map(FaultKind::OnTopology).into_iter().chain(failovers) {
             let count = trials.iter().filter(|trial| trial.fault == Some(fault)).count();
             assert_eq!(count, 1, "{fault:?}");
         }

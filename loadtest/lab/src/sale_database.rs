@@ -6,7 +6,9 @@ use std::sync::Arc;
 use loadtest_measure::error::Result;
 use testbed::{Bed, Database, Flavor, ReplicatedDatabase, Replication, ShardedDatabase};
 
-use crate::cluster::blocking;
+use crate::cluster::{Cluster, blocking};
+use crate::requirements::FaultRequirements;
+use crate::topology::Topology;
 
 /// Where the database of a deployment is. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -27,19 +29,32 @@ pub(super) const GALERA_NODES: usize = 3;
 const SHARDS: usize = 2;
 
 impl SaleDatabase {
-    /// Starts a primary with a replica.
-    pub(super) async fn replicated(
-        bed: &Arc<Bed>,
-        flavor: Flavor,
-        replication: Replication,
+    /// Starts the servers that the topology or a fault needs; else it is the shared one.
+    pub(super) async fn start(
+        cluster: &Cluster,
+        topology: Topology,
+        requirements: FaultRequirements,
     ) -> Result<Self> {
+        let (bed, flavor) = (&cluster.bed, cluster.flavor());
+        let replication = requirements.replication.or(topology.replication());
+        match (replication, topology) {
+            (Some(replication), _) => Self::replicated(bed, flavor, replication).await,
+            (None, Topology::Galera) => Self::galera(bed).await,
+            (None, Topology::Sharded) => Self::sharded(bed).await,
+            (None, _) if requirements.database_disk => Self::with_disk_space(bed, flavor).await,
+            (None, _) => Ok(Self::Single(cluster.database.clone())),
+        }
+    }
+
+    /// Starts a primary with a replica.
+    async fn replicated(bed: &Arc<Bed>, flavor: Flavor, replication: Replication) -> Result<Self> {
         let bed = bed.clone();
         let started = blocking(move || bed.replicated(flavor, replication, 1)).await?;
         Ok(Self::Replicated(Arc::new(started)))
     }
 
     /// Starts one server with a disk that can be filled.
-    pub(super) async fn with_disk_space(bed: &Arc<Bed>, flavor: Flavor) -> Result<Self> {
+    async fn with_disk_space(bed: &Arc<Bed>, flavor: Flavor) -> Result<Self> {
         let bed = bed.clone();
         let started = blocking(move || bed.database_with_disk_space(flavor)).await?;
         Ok(Self::Single(Arc::new(started)))
@@ -47,14 +62,14 @@ impl SaleDatabase {
 
     /// Starts Galera nodes. A read waits for what other nodes have committed: else an audit could
     /// miss it.
-    pub(super) async fn galera(bed: &Arc<Bed>) -> Result<Self> {
+    async fn galera(bed: &Arc<Bed>) -> Result<Self> {
         let bed = bed.clone();
         let nodes = blocking(move || bed.galera(true)).await?;
         Ok(Self::Galera(Arc::new(nodes.map(Arc::new))))
     }
 
     /// Starts two shards and their front.
-    pub(super) async fn sharded(bed: &Arc<Bed>) -> Result<Self> {
+    async fn sharded(bed: &Arc<Bed>) -> Result<Self> {
         let bed = bed.clone();
         Ok(Self::Sharded(Arc::new(blocking(move || bed.sharded(SHARDS)).await?)))
     }

@@ -1,5 +1,5 @@
 //! Which cells there are on a topology of several servers. A fault that needs the one server that
-//! the topology replaces has none.
+//! the topology replaces has none; a failover that needs the topology's own servers has one.
 
 use loadtest_judge::setting::Guards;
 
@@ -20,19 +20,18 @@ impl Topology {
         if let Some(FaultKind::OnTopology(fault)) = fault {
             fault.fits(self, lock)?;
         }
+        let unmet = self.unmet(requirements);
         if !self.is_single() && fault == Some(FaultKind::TwoAtOnce) {
             Err("two faults at once are those of single servers")
-        } else if self.has_own_redis()
-            && (requirements.has_redis() || requirements.has(Link::Redis))
-        {
+        } else if self.has_own_redis() && (unmet.has_redis() || unmet.has(Link::Redis)) {
             Err("its fault needs one Redis that is its own")
         } else if self.has_own_database()
-            && (requirements.replication.is_some()
-                || requirements.has(Link::Database)
-                || fault.is_some_and(FaultKind::stops_database))
+            && (unmet.replication.is_some()
+                || unmet.has(Link::Database)
+                || matches!(fault, Some(FaultKind::RestartDatabase | FaultKind::FreezeDatabase)))
         {
             Err("its fault needs the one database of all cells")
-        } else if self.has_ensemble() && requirements.has(Link::Zookeeper) {
+        } else if self.has_ensemble() && unmet.has(Link::Zookeeper) {
             Err("its fault needs one ZooKeeper")
         } else if self == Self::Galera && lock.is_in_the_database() {
             Err("the cells of Galera are those of locks outside the database")
@@ -44,6 +43,18 @@ impl Topology {
             Err("only a lock in ZooKeeper or etcd uses an ensemble")
         } else {
             Ok(())
+        }
+    }
+
+    /// What is needed besides its own servers: a Redis with sentinels, or a database of that
+    /// replication.
+    fn unmet(self, needed: FaultRequirements) -> FaultRequirements {
+        let has_group = needed.sentinel && self.has_sentinels();
+        FaultRequirements {
+            own_redis: needed.own_redis && !has_group,
+            sentinel: needed.sentinel && !has_group,
+            replication: needed.replication.filter(|kind| self.replication() != Some(*kind)),
+            ..needed
         }
     }
 }

@@ -112,8 +112,7 @@ struct PresetArgs {
     /// Run the smoke preset: every lock, every fault of single servers, in a few minutes
     #[arg(long)]
     smoke: bool,
-    /// Run the topologies preset: each of several servers, without faults, and while replicas of
-    /// the service are killed and restarted
+    /// Run the topologies preset: each of several servers, without faults and with some
     #[arg(long)]
     smoke_topologies: bool,
     /// Run the story preset: local against distributed, guards off and on, one frozen holder

@@ -119,7 +119,7 @@ impl FaultKind {
         is_told || self.stops_redis()
     }
 
-    pub(crate) fn stops_database(self) -> bool {
+    fn stops_database(self) -> bool {
         matches!(
             self,
             Self::RestartDatabase

@@ -4,9 +4,10 @@ use loadtest_measure::error::Result;
 
 use super::{FaultContext, no_witness, witness};
 use crate::cluster::blocking;
+use crate::metrics;
 
 /// The shard of the voucher is killed, and started again on the same data after a while. Witness:
-/// another process.
+/// another process, and purchases that failed meanwhile: each needs the shard.
 pub(super) async fn lose(context: &FaultContext<'_>) -> Result<String> {
     let Some(group) = context.deployment.shards() else {
         return Err(no_witness("its database has no shards".to_owned()));
@@ -14,6 +15,13 @@ pub(super) async fn lose(context: &FaultContext<'_>) -> Result<String> {
     let (shards, voucher) = (group.shards(), context.stock_admin.voucher());
     let number = usize::try_from(voucher).unwrap_or(0) % shards.len();
     let (shard, lasts) = (shards[number].clone(), context.schedule.lasts());
+    let replicas: Vec<_> =
+        context.deployment.replicas().iter().map(|replica| replica.addr()).collect();
+    let failed = async || {
+        let failed = metrics::purchases_failed(&replicas).await;
+        failed.ok_or_else(|| no_witness("a replica does not tell of its purchases".to_owned()))
+    };
+    let failed_before = failed().await?;
     let (before, lost) = (shard.pid(), shard.clone());
     blocking(move || {
         lost.kill()?;
@@ -21,7 +29,10 @@ pub(super) async fn lose(context: &FaultContext<'_>) -> Result<String> {
         lost.restart()
     })
     .await?;
-    let after = shard.pid();
-    let text = format!("shard{number}, which has voucher {voucher}, was {before} and is {after}");
-    witness(before != after, text)
+    let (after, failed) = (shard.pid(), failed().await?.saturating_sub(failed_before));
+    let text = format!(
+        "shard{number}, which has voucher {voucher}, was {before} and is {after}; {failed} \
+         purchases failed meanwhile"
+    );
+    witness(before != after && failed > 0, text)
 }
