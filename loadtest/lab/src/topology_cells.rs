@@ -28,6 +28,7 @@ impl Topology {
         } else if self.has_own_database()
             && (unmet.replication.is_some()
                 || unmet.has(Link::Database)
+                || unmet.database_disk
                 || matches!(fault, Some(FaultKind::RestartDatabase | FaultKind::FreezeDatabase)))
         {
             Err("its fault needs the one database of all cells")

@@ -4,6 +4,7 @@ use loadtest_measure::error::Result;
 use tokio::time::sleep;
 
 use super::replicas::stands_still;
+use super::witness::purchases_failed;
 use super::{FaultContext, witness};
 use crate::cluster::blocking;
 
@@ -28,9 +29,10 @@ pub(super) async fn freeze(context: &FaultContext<'_>) -> Result<String> {
 }
 
 /// No file gets another block, and a COMMIT, which adds to the log, waits for one. Witness: how
-/// many writes failed, and another process once there is space.
+/// many writes failed, another process once there is space, and purchases that failed meanwhile.
 pub(super) async fn fill_disk(context: &FaultContext<'_>) -> Result<String> {
     let database = context.deployment.database().clone();
+    let purchases = purchases_failed(context).await?;
     let (before, full) = (database.pid(), database.clone());
     blocking(move || full.fill_disk()).await?;
     sleep(context.schedule.lasts()).await;
@@ -42,9 +44,10 @@ pub(super) async fn fill_disk(context: &FaultContext<'_>) -> Result<String> {
     })
     .await?;
     let after = database.pid();
+    let purchases = purchases_failed(context).await?.saturating_sub(purchases);
     let text = format!(
         "its disk refused {failed} writes; the database was process {before}, and is {after} since \
-         there is space"
+         there is space; {purchases} purchases failed meanwhile"
     );
-    witness(failed > 0 && before != after, text)
+    witness(failed > 0 && before != after && purchases > 0, text)
 }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use loadtest_measure::error::Result;
 use testbed::Database;
+use tokio::time::sleep;
 
 use super::{FaultContext, no_witness, witness};
 use crate::cluster::blocking;
@@ -21,24 +22,28 @@ const REWRITE_STOCK: &str = "BEGIN NOT ATOMIC \
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// A session of the laboratory writes the row of the stock on the last node. Witness: transactions
-/// that the other nodes have rolled back for one of another node. They are of purchases: nothing
-/// else writes the row there.
+/// that the other nodes have rolled back for one of another node, more than in as long a time before.
+/// They are of purchases: nothing else writes the row there.
 pub(super) async fn conflict(context: &FaultContext<'_>) -> Result<String> {
     let Some(nodes) = context.deployment.galera().cloned() else {
         return Err(no_witness("its database has no nodes".to_owned()));
     };
     let (name, lasts) = (context.deployment.database_name(), context.schedule.lasts());
     let [others @ .., last] = &*nodes;
+    let at_first = rolled_back(others).await?;
+    sleep(lasts).await;
     let before = rolled_back(others).await?;
+    let usual = before.saturating_sub(at_first);
     let (node, name) = (last.clone(), name.to_owned());
     let written = blocking(move || Ok(rewrite(&node, &name, lasts))).await?;
     let aborted = rolled_back(others).await?.saturating_sub(before);
     let text = format!(
         "{written} transactions of the laboratory wrote the row on {}; on the other nodes \
-         {aborted} of purchases were rolled back for one of another node",
+         {aborted} of purchases were rolled back for one of another node, and {usual} in as long a \
+         time before",
         last.name()
     );
-    witness(written > 0 && aborted > 0, text)
+    witness(written > 0 && aborted > usual, text)
 }
 
 /// A node is stopped, and joins again after a while. Witness: transactions that it missed, and that

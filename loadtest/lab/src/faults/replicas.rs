@@ -22,7 +22,7 @@ const STARVED_RUN: Duration = Duration::from_millis(5);
 const STARVED_STOP: Duration = Duration::from_millis(95);
 /// A busy machine stops and continues it late: within how many times the planned time it must have
 /// been stopped for that time.
-const MAX_STARVATION: u32 = 3;
+const MAX_STARVATION: u32 = 2;
 
 /// Killed, and started again after a pause. Witness: another process.
 pub(super) async fn kill(context: &FaultContext<'_>) -> Result<String> {
@@ -255,7 +255,7 @@ mod tests {
         let signal = |name: &str| {
             std::process::Command::new("kill").args([name, &pid.to_string()]).status().map(drop)
         };
-        let planned = Duration::from_millis(300);
+        let planned = Duration::from_secs(1);
         let starve = |stop: &str| {
             let seen = Starvation::inject(pid, planned, || signal(stop), || signal("-CONT"));
             seen.expect("signals are sent")

@@ -2,9 +2,9 @@
 
 use loadtest_measure::error::Result;
 
+use super::witness::purchases_failed;
 use super::{FaultContext, no_witness, witness};
 use crate::cluster::blocking;
-use crate::metrics;
 
 /// The shard of the voucher is killed, and started again on the same data after a while. Witness:
 /// another process, and purchases that failed meanwhile: each needs the shard.
@@ -15,13 +15,7 @@ pub(super) async fn lose(context: &FaultContext<'_>) -> Result<String> {
     let (shards, voucher) = (group.shards(), context.stock_admin.voucher());
     let number = usize::try_from(voucher).unwrap_or(0) % shards.len();
     let (shard, lasts) = (shards[number].clone(), context.schedule.lasts());
-    let replicas: Vec<_> =
-        context.deployment.replicas().iter().map(|replica| replica.addr()).collect();
-    let failed = async || {
-        let failed = metrics::purchases_failed(&replicas).await;
-        failed.ok_or_else(|| no_witness("a replica does not tell of its purchases".to_owned()))
-    };
-    let failed_before = failed().await?;
+    let failed_before = purchases_failed(context).await?;
     let (before, lost) = (shard.pid(), shard.clone());
     blocking(move || {
         lost.kill()?;
@@ -29,7 +23,8 @@ pub(super) async fn lose(context: &FaultContext<'_>) -> Result<String> {
         lost.restart()
     })
     .await?;
-    let (after, failed) = (shard.pid(), failed().await?.saturating_sub(failed_before));
+    let (after, failed) =
+        (shard.pid(), purchases_failed(context).await?.saturating_sub(failed_before));
     let text = format!(
         "shard{number}, which has voucher {voucher}, was {before} and is {after}; {failed} \
          purchases failed meanwhile"

@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use loadtest_measure::error::{Error, Result};
 
+use super::FaultContext;
+use crate::metrics;
+
 /// How often a state that is awaited is looked at.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// How long a state may take until it is seen.
@@ -28,4 +31,11 @@ pub(super) fn witness(happened: bool, text: String) -> Result<String> {
 
 pub(super) fn no_witness(text: String) -> Error {
     Error::Setup(text)
+}
+
+/// Purchases that a server has failed so far, as the replicas count them.
+pub(super) async fn purchases_failed(context: &FaultContext<'_>) -> Result<u64> {
+    let replicas = context.deployment.replicas().iter().map(|replica| replica.addr());
+    let failed = metrics::purchases_failed(&replicas.collect::<Vec<_>>()).await;
+    failed.ok_or_else(|| no_witness("a replica does not tell of its purchases".to_owned()))
 }
