@@ -49,7 +49,7 @@ fn a_failover_is_a_cell_where_the_topology_has_the_servers_that_it_needs() {
     let faults = [master, returns, semi_sync, asynchronous, FaultKind::FlushRedis];
     let of_one = [FaultKind::RestartDatabase, FaultKind::FreezeDatabase];
     let others = [FaultKind::FailOverRedis].into_iter().chain(of_one);
-    let faults: Vec<_> = faults.into_iter().chain(others).chain([FaultKind::DatabaseDiskFull]);
+    let faults = faults.into_iter().chain(others).chain([FaultKind::DatabaseDiskFull]);
     let faults: Vec<_> = faults.collect();
     let on = |topology| {
         let topologies = vec![topology];

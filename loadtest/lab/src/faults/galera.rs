@@ -22,8 +22,8 @@ const REWRITE_STOCK: &str = "BEGIN NOT ATOMIC \
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// A session of the laboratory writes the row of the stock on the last node. Witness: transactions
-/// that the other nodes have rolled back for one of another node, more than in as long a time before.
-/// They are of purchases: nothing else writes the row there.
+/// that the other nodes have rolled back for one of another node, more than in as long a time
+/// before. They are of purchases: nothing else writes the row there.
 pub(super) async fn conflict(context: &FaultContext<'_>) -> Result<String> {
     let Some(nodes) = context.deployment.galera().cloned() else {
         return Err(no_witness("its database has no nodes".to_owned()));

@@ -134,7 +134,7 @@ pub(super) async fn fill_disk(context: &FaultContext<'_>) -> Result<String> {
 
 /// How many commands it has refused with that error. PING is one of them, and each replica of the
 /// service sends it all the time: it is left out.
-fn refused_but_pings(redis: &Redis) -> Result<u64> {
+fn refused_but_pings(redis: &Redis) -> testbed::Result<u64> {
     let statistics = redis.command(&["INFO", "commandstats"])?;
     let line = statistics.lines().find(|line| line.starts_with("cmdstat_ping:"));
     let rejected = line.and_then(|line| line.split("rejected_calls=").nth(1));

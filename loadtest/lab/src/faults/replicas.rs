@@ -266,10 +266,10 @@ mod tests {
         let free = free.witness("it");
         assert!(free.is_err(), "{free:?}");
         assert!(starved.stops > 1, "{}", starved.stops);
-        let [used, stopped] = [7, 320].map(Duration::from_millis);
+        let [used, stopped] = [7, 1020].map(Duration::from_millis);
         let seen = Starvation { stops: 3, stopped, processor_time: used, ..starved };
         let said = seen.witness("it").expect("it hardly ran");
-        let expected = "it was stopped 3 times, 320 of ";
+        let expected = "it was stopped 3 times, 1020 of ";
         assert!(said.starts_with(expected) && said.ends_with(" had 7.0 ms of processor time"));
         assert!(Starvation { stopped: planned / 2, ..seen }.witness("it").is_err());
     }
