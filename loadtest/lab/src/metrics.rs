@@ -85,6 +85,11 @@ pub async fn purchases_failed(replicas: &[SocketAddr]) -> Option<u64> {
     sum(replicas, &FAILED_PURCHASES).await
 }
 
+/// Purchases that were begun and have not ended, at all these replicas; `None` as above.
+pub async fn purchases_in_progress(replicas: &[SocketAddr]) -> Option<u64> {
+    sum(replicas, &[PURCHASES_IN_PROGRESS]).await
+}
+
 /// Adds up the lines that begin so; `None` if a replica does not answer.
 async fn sum(replicas: &[SocketAddr], lines: &[&str]) -> Option<u64> {
     let mut all = 0.0;
@@ -109,7 +114,7 @@ pub async fn purchases_left(replicas: &[SocketAddr], timeout: Duration) -> Optio
     let mut last = None;
     loop {
         let is_last = Instant::now() >= deadline;
-        last = sum(replicas, &[PURCHASES_IN_PROGRESS]).await.or(last);
+        last = purchases_in_progress(replicas).await.or(last);
         if is_last || last == Some(0) {
             return last;
         }

@@ -4,8 +4,9 @@ use loadtest_measure::error::Result;
 use tokio::time::sleep;
 
 use super::replicas::stands_still;
-use super::witness::purchases_failed;
+use super::witness::purchases_in_progress;
 use super::{FaultContext, witness};
+use crate::cell_axes::PurchaseMode;
 use crate::cluster::blocking;
 
 /// Killed and started again on the same data. Witness: another process.
@@ -29,13 +30,15 @@ pub(super) async fn freeze(context: &FaultContext<'_>) -> Result<String> {
 }
 
 /// No file gets another block, and a COMMIT, which adds to the log, waits for one. Witness: how
-/// many writes failed, another process once there is space, and purchases that failed meanwhile.
+/// many writes failed, another process once there is space, and in the direct mode purchases that
+/// had not ended.
 pub(super) async fn fill_disk(context: &FaultContext<'_>) -> Result<String> {
     let database = context.deployment.database().clone();
-    let purchases = purchases_failed(context).await?;
     let (before, full) = (database.pid(), database.clone());
     blocking(move || full.fill_disk()).await?;
     sleep(context.schedule.lasts()).await;
+    // An error must not leave the disk full.
+    let waiting = purchases_in_progress(context).await;
     let helped = database.clone();
     let failed = blocking(move || {
         let failed = helped.writes_without_space();
@@ -44,10 +47,11 @@ pub(super) async fn fill_disk(context: &FaultContext<'_>) -> Result<String> {
     })
     .await?;
     let after = database.pid();
-    let purchases = purchases_failed(context).await?.saturating_sub(purchases);
+    let waiting = waiting?;
     let text = format!(
         "its disk refused {failed} writes; the database was process {before}, and is {after} since \
-         there is space; {purchases} purchases failed meanwhile"
+         there is space; {waiting} purchases waited for it"
     );
-    witness(failed > 0 && before != after && purchases > 0, text)
+    let has_waited = waiting > 0 || context.mode == PurchaseMode::Queued;
+    witness(failed > 0 && before != after && has_waited, text)
 }

@@ -1,5 +1,6 @@
 //! What was seen of a fault, or that it was not.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use loadtest_measure::error::{Error, Result};
@@ -35,7 +36,18 @@ pub(super) fn no_witness(text: String) -> Error {
 
 /// Purchases that a server has failed so far, as the replicas count them.
 pub(super) async fn purchases_failed(context: &FaultContext<'_>) -> Result<u64> {
-    let replicas = context.deployment.replicas().iter().map(|replica| replica.addr());
-    let failed = metrics::purchases_failed(&replicas.collect::<Vec<_>>()).await;
-    failed.ok_or_else(|| no_witness("a replica does not tell of its purchases".to_owned()))
+    told(metrics::purchases_failed(&addresses(context)).await)
+}
+
+/// Purchases that were begun and have not ended, as the replicas count them.
+pub(super) async fn purchases_in_progress(context: &FaultContext<'_>) -> Result<u64> {
+    told(metrics::purchases_in_progress(&addresses(context)).await)
+}
+
+fn addresses(context: &FaultContext<'_>) -> Vec<SocketAddr> {
+    context.deployment.replicas().iter().map(|replica| replica.addr()).collect()
+}
+
+fn told(count: Option<u64>) -> Result<u64> {
+    count.ok_or_else(|| no_witness("a replica does not tell of its purchases".to_owned()))
 }
