@@ -27,7 +27,11 @@ static RECENT: Mutex<VecDeque<u16>> = Mutex::new(VecDeque::new());
 
 /// A loopback address with a port that has no listener at the moment, and is none of the last 512.
 pub(crate) fn free_address() -> Result<SocketAddr> {
-    let mut recent = RECENT.lock().unwrap_or_else(PoisonError::into_inner);
+    draw_another(&mut RECENT.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// One that is none of these, which it joins.
+fn draw_another(recent: &mut VecDeque<u16>) -> Result<SocketAddr> {
     loop {
         let address = draw()?;
         if !recent.contains(&address.port()) {
@@ -77,9 +81,10 @@ mod tests {
 
     #[test]
     fn a_port_is_not_drawn_again_among_the_next_512() {
-        let mut last: VecDeque<u16> = VecDeque::new();
+        // Of its own: other tests draw ports meanwhile.
+        let (mut recent, mut last) = (VecDeque::new(), VecDeque::new());
         for _ in 0..4000 {
-            last.push_back(free_address().expect("a port").port());
+            last.push_back(draw_another(&mut recent).expect("a port").port());
             if last.len() > MAX_RECENT {
                 last.pop_front();
             }
