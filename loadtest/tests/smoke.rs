@@ -85,7 +85,7 @@ fn every_lock_and_every_fault_ran(ran: &[&Value]) {
 }
 
 #[test]
-fn the_smoke_run_really_runs_every_lock_and_every_fault_and_all_is_as_predicted() {
+fn the_smoke_run_is_as_predicted_and_the_whole_one_has_every_lock_and_every_fault() {
     let folder = tempfile::tempdir().expect("a folder");
     let [json, state] = ["smoke.json", "state.jsonl"].map(|name| folder.path().join(name));
     let has_all_cells = std::env::var("SMOKE_CELLS").is_ok_and(|form| form == "all");
