@@ -1,6 +1,7 @@
 //! A private MariaDB or MySQL.
 
 mod dialect;
+mod extras;
 mod galera;
 mod replicated;
 mod replication;
@@ -17,11 +18,11 @@ use std::sync::{Arc, OnceLock};
 
 use uuid::Uuid;
 
-use self::dialect::Dialect;
+use self::extras::Extras;
 use self::galera::{ALONE, Node};
-use self::replicated::{CLIENT, Member};
+use self::replicated::CLIENT;
 pub use self::replicated::{ReplicatedDatabase, Replication};
-use self::setup::{Files, Server, init_sql, option, render};
+use self::setup::{DataFolder, Files, Server, init_sql, option, render};
 pub use self::sharded::ShardedDatabase;
 use crate::bed_state::{BedState, create_private_folder, write_private};
 use crate::error::{Error, Result, UnknownFlavor};
@@ -58,38 +59,8 @@ pub struct Database {
     disk_space: Option<Shim>,
     /// Where it meets the other nodes of its cluster, if it is a node.
     group: Option<SocketAddr>,
-}
-
-/// What is unusual about a server.
-#[derive(Default)]
-struct Extras {
-    /// It is one of a Galera cluster.
-    node: Option<Node>,
-    has_clock: bool,
-    has_disk_space: bool,
-    /// Others may follow what it writes.
-    has_log: bool,
-    /// It is one of a primary and its replicas.
-    member: Option<Member>,
-    /// More lines of its option file.
-    settings: String,
-}
-
-impl Extras {
-    /// The password of a group of servers. One may become a copy of another, accounts included.
-    fn password(&self) -> Option<&str> {
-        let of_a_member = self.member.as_ref().map(|member| &member.password);
-        of_a_member.or(self.node.as_ref().map(|node| &node.password)).map(String::as_str)
-    }
-
-    fn env<'a>(
-        &self,
-        bed: &BedState,
-        shims: impl IntoIterator<Item = &'a Shim>,
-    ) -> Vec<(String, String)> {
-        let of_a_node = self.node.as_ref().map(|_| Node::env(bed));
-        Shim::env(shims).into_iter().chain(of_a_node).collect()
-    }
+    /// Fields are dropped in their order: the process has ended when this is removed.
+    _data: DataFolder,
 }
 
 impl Database {
@@ -141,20 +112,11 @@ impl Database {
         let disk_space = extras.has_disk_space.then(|| shim(Dial::FullDisk)).transpose()?;
         start_on_free_port(|| {
             let address = ports::free_address()?;
-            let mut config = render(&files, Some(address));
             let group = extras.node.as_ref().map(|_| ports::free_address()).transpose()?;
-            if let (Some(node), Some(group)) = (&extras.node, group) {
-                config += &node.render(group)?;
+            if let Some(node) = &extras.node {
                 node.save_state(&files.data)?;
             }
-            if extras.has_log || extras.member.is_some() {
-                let log = format!("{}-log", files.data.display());
-                config += &Dialect::of(server.flavor).render_log(&log, address.port());
-            }
-            if let Some(member) = &extras.member {
-                config += &member.render(server.flavor);
-            }
-            config += &extras.settings;
+            let config = extras.render(server.flavor, &files, address, group)?;
             write_private(&files.config, &config)?;
             let version = Arc::<OnceLock<String>>::default();
             let mut program = server.program.clone();
@@ -174,10 +136,17 @@ impl Database {
                 probe: Probe::Database { login: client.clone(), version: Arc::clone(&version) },
             };
             let process = Process::start(bed, process_spec)?;
-            let version = version.get().cloned().unwrap_or_default();
-            let (flavor, login) = (server.flavor, login.clone());
-            let (clock, disk_space) = (clock.clone(), disk_space.clone());
-            Ok(Self { process, flavor, address, login, version, clock, disk_space, group })
+            Ok(Self {
+                process,
+                flavor: server.flavor,
+                address,
+                login: login.clone(),
+                version: version.get().cloned().unwrap_or_default(),
+                clock: clock.clone(),
+                disk_space: disk_space.clone(),
+                group,
+                _data: DataFolder::of(&files),
+            })
         })
     }
 
@@ -372,6 +341,16 @@ mod tests {
         let error = database.create_database("shop`; DROP DATABASE mysql").unwrap_err().to_string();
         assert!(error.contains("letters, digits"), "{error}");
         database.drop_database("shop").unwrap();
+    }
+
+    #[test]
+    fn a_server_that_is_given_up_leaves_no_data() {
+        let bed = Bed::start().unwrap();
+        let database = bed.database(Flavor::Any).unwrap();
+        let data = bed.dir().join(database.name());
+        assert!(data.join("ibdata1").is_file());
+        drop(database);
+        assert!(!data.exists());
     }
 
     #[test]
