@@ -5,7 +5,7 @@
 #
 #   in_parallel.sh ARGS    has `cargo test ARGS` build them, and runs each where cargo would
 #
-# AT_ONCE programs run at a time: 3 if it is not set. Those that take minutes begin first. The
+# AT_ONCE programs run at a time: 4 if it is not set. Those that take minutes begin first. The
 # tests of the service and the cells of the laboratory fill the machine: they come last, one of
 # each at a time.
 #
@@ -15,7 +15,8 @@
 set -eu -o pipefail
 
 self=$(cd "$(dirname "$0")" && pwd)/$(basename "$0")
-long='/deps/(injected_bugs|conformance|validity|fairness|flaws)-[0-9a-f]+ '
+long='/deps/(injected_bugs|conformance|validity|fairness|flaws|zookeeper|cluster|takeover)'
+long+='-[0-9a-f]+ '
 service='/deps/service-[0-9a-f]+ ' laboratory='/deps/(bench|board|learn|smoke)-[0-9a-f]+ '
 case "${1-}" in
   # Cargo calls this instead of running a program, in the folder of the program's package. Its path
@@ -32,8 +33,9 @@ case "${1-}" in
     said=$(mktemp) && trap 'rm -f "$said"' EXIT
     code=0 times=
     # Stable libtest can tell durations; the variable is what it asks for, of no other consequence
-    # for a program that is built. Programs with a harness of their own read TEST_TIMES.
-    if [ -n "${TEST_TIMES-}" ] &&
+    # for a program that is built. `refused` runs the compiler, which would say other things.
+    # Programs with a harness of their own read TEST_TIMES.
+    if [ -n "${TEST_TIMES-}" ] && [[ $2 != */deps/refused-* ]] &&
         bash -c "$2 --help" </dev/null | grep -e --report-time >/dev/null; then
       times='-Z unstable-options --report-time'
       export RUSTC_BOOTSTRAP=1
@@ -57,7 +59,7 @@ run() {
   xargs -0 -r -n 1 -P "$1" "$self" --run
 }
 code=0
-{ of -E "$long"; of -vE "$long|$service|$laboratory"; } | run "${AT_ONCE:-3}" || code=$?
+{ of -E "$long"; of -vE "$long|$service|$laboratory"; } | run "${AT_ONCE:-4}" || code=$?
 of -E "$laboratory" | run 1 & background=$!
 of -E "$service" | run 1 || code=$?
 wait "$background" || code=$?
