@@ -30,7 +30,7 @@ const STOCK: u32 = 8;
 const USERS: std::ops::Range<u64> = 1..5;
 const POISONED: u64 = 5;
 /// Rounds at a time: most of a round is waiting.
-const AT_A_TIME: usize = 6;
+const AT_A_TIME: usize = 12;
 /// Longer than a poisonous entry takes to die.
 const DEADLINE: Duration = Duration::from_secs(40);
 
