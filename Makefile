@@ -14,6 +14,12 @@ deny := $(if $(CI),-D warnings)
 # Programs are run from there, whatever the user's settings of cargo say.
 export CARGO_TARGET_DIR := $(CURDIR)/target
 
+# Incremental builds need twice the room on disk, so a clone begins without. Where cargo has been
+# called by hand, make builds as it does: the one would not use what the other has built.
+ifeq ($(wildcard target/debug/incremental/*),)
+export CARGO_INCREMENTAL ?= 0
+endif
+
 # The programs that users run, quick to build: for what is tried out.
 build-demo := cargo build -p seckill -p loadtest --bins --profile demo --locked
 # The same, optimised as a whole, which takes a minute each: for what measures or runs for hours.
@@ -163,7 +169,7 @@ test-times: install-all dev-binaries ## Run the tests and list the slowest thirt
 	  exit $$status
 
 # CI runs `make check test smoke-test`.
-test: install-all dev-binaries peers-aside ## Run the tests, on real servers
+test: tools peers-aside ## Run the tests, on real servers
 test: unit check-image failpoints peers-there interop-short clients-test jvm-test-short
 test: fuzz-api-short
 
@@ -182,31 +188,15 @@ test-mysql: install-all dev-binaries ## Run the tests on MySQL instead of MariaD
 
 # Debian's Valkey 9 is fetched into target/valkey/; REDIS_SERVER=/path/to/server takes another one.
 # VALKEY_SUITE=trixie deploy/fetch-valkey.sh target/valkey8 fetches Valkey 8 and prints its path.
-# Of the tests, those whose subject is in Redis; docs/redis.md lists what they are about.
-not-redis := mysql- zookeeper:: etcd:: nats:: local:: none:: client-
-# The flaws of locks in Redis.
-of-redis-flaws := failover:: five:: late_release:: long_work:: reentry:: stays_for_ever:: \
-  wake_up:: clocks:: server_clock::a_redis redlock:: multi:: fence::
-of-redis := sentinel:: faults:: rights:: stuck:: redis_urls:: limits:: every_kind:: \
-  released:: queued:: login:: lock_servers:: redis_cluster:: pressure:: fence:: late:: \
-  kill:: cli::lock_ dianping::
-# Tests of all kinds that last, one after the other.
-of-all-kinds := validity takeover order fairness tokens clock_jumps composites
-# What these words mean besides: pages in a browser, and databases.
-not-of-redis := page:: database_failover::
 test-valkey: install-servers dev-binaries ## Run the tests about Redis on Valkey instead of Redis
-	server="$${REDIS_SERVER:-$$(deploy/fetch-valkey.sh)}"; export REDIS_SERVER="$$server"; \
-	  cargo test --locked -p distlock --features injected-bugs \
-	    --test redis --test cluster --test sentinel && \
-	  cargo test --locked -p conformance --test conformance -- $(not-redis:%=--skip %) && \
-	  cargo test --locked -p conformance --test flaws -- $(of-redis-flaws) && \
-	  cargo test --locked -p conformance $(of-all-kinds:%=--test %) && \
-	  cargo test --locked -p seckill --test service -- $(of-redis) $(not-of-redis:%=--skip %)
+	REDIS_SERVER="$${REDIS_SERVER:-$$(deploy/fetch-valkey.sh)}" tests/about_redis.sh
 
 # Ten minutes. Maven fetches Redisson and Curator. ARGS="redisson-4::" runs a part.
-lock-bench := -p conformance --features interop --bench locks --locked
-interop-tests := cargo test --locked -p conformance --features interop --test interop --
-client-checks := cargo test --locked -p conformance --features interop --test conformance --
+# Of the whole workspace: a package by itself has its dependencies built with other features.
+with-interop := --workspace --features conformance/interop --locked
+lock-bench := $(with-interop) --bench locks
+interop-tests := cargo test $(with-interop) --test interop --
+client-checks := cargo test $(with-interop) --test conformance --
 interop: peers clients ## Meet Redisson, Curator and the clients of other languages on shared locks
 	$(interop-tests) --nocapture $(ARGS)
 	$(if $(ARGS),,$(client-checks) client-)
@@ -217,6 +207,10 @@ interop-short: peers clients
 	  $(interop-tests) --test-threads 3
 	$(client-checks) client-
 	cargo test $(lock-bench) -- --smoke
+
+# What the tests start. MAKEFLAGS: as in demo-programs.
+tools:
+	@$(MAKE) --no-print-directory -j2 install-all dev-binaries
 
 # Fetched and built while other tests wait for servers. What fails here is made where it is needed,
 # which prints the reason.
@@ -242,7 +236,7 @@ jvm:
 	mvn -q -B -f jvm/pom.xml package
 
 jvm-test: jvm install-servers dev-binaries ## Run the tests of the replica in Java beside ours
-	cargo test --locked -p loadtest --features jvm --test jvm $(ARGS)
+	cargo test --workspace --features loadtest/jvm --locked --test jvm $(ARGS)
 
 # Without those that take minutes of Java.
 jvm-test-short:
@@ -342,7 +336,7 @@ deny: ## Check licences, bans, sources and advisories of dependencies (ADVISORY_
 
 # The tests start target/debug/seckill, target/debug/loadtest and the examples.
 dev-binaries:
-	cargo build --workspace --bins --examples --locked
+	MAKEFLAGS= cargo build --workspace --bins --examples --locked
 
 unit: dev-binaries
 	tests/in_parallel.sh --workspace --locked --lib --bins --tests $(ARGS)
