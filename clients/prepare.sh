@@ -19,6 +19,11 @@ set -eu -o pipefail
 clients=$(cd "$(dirname "$0")" && pwd)
 built=$(dirname "$clients")/target/clients
 export PATH=$built/bin:$PATH
+# Node knows its own list of authorities alone, and not that of the system, which has those of a
+# company's proxy.
+system_authorities=${SSL_CERT_FILE:-/etc/ssl/certs/ca-certificates.crt}
+[ ! -r "$system_authorities" ] ||
+    export NODE_EXTRA_CA_CERTS="${NODE_EXTRA_CA_CERTS:-$system_authorities}"
 
 die() {
     echo "clients: $*" >&2
