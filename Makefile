@@ -3,9 +3,10 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 # One after the other, but for servers that are installed while the compiler runs.
-ifeq ($(filter demo-programs,$(MAKECMDGOALS)),)
+ifndef BESIDE
 .NOTPARALLEL:
 endif
+beside := $(MAKE) --no-print-directory -j2 BESIDE=1
 
 report := target/report
 # Warnings stop CI, but not a build at work on the code.
@@ -20,6 +21,8 @@ ifeq ($(wildcard target/debug/incremental/*),)
 export CARGO_INCREMENTAL ?= 0
 endif
 
+# What tests start. The libraries are those of tests, as examples have dependencies as tests have.
+build-programs := cargo build --workspace --bins --examples --locked
 # The programs that users run, quick to build: for what is tried out.
 build-demo := cargo build -p seckill -p loadtest --bins --profile demo --locked
 # The same, optimised as a whole, which takes a minute each: for what measures or runs for hours.
@@ -145,7 +148,7 @@ ready-demo: for := --for-demo
 ready ready-demo:
 	@deploy/install-servers.sh --check $(for)
 	@[ -e target/demo/loadtest ] || echo "building with $$(nproc) processors: $(first)"
-	@$(MAKE) --no-print-directory -j2 $(servers) demo-programs
+	@$(beside) $(servers) demo-programs
 
 # MAKEFLAGS would have cargo share the two jobs of this make.
 demo-programs:
@@ -210,7 +213,7 @@ interop-short: peers clients
 
 # What the tests start. MAKEFLAGS: as in demo-programs.
 tools:
-	@$(MAKE) --no-print-directory -j2 install-all dev-binaries
+	@$(beside) install-all dev-binaries
 
 # Fetched and built while other tests wait for servers. What fails here is made where it is needed,
 # which prints the reason.
@@ -336,7 +339,7 @@ deny: ## Check licences, bans, sources and advisories of dependencies (ADVISORY_
 
 # The tests start target/debug/seckill, target/debug/loadtest and the examples.
 dev-binaries:
-	MAKEFLAGS= cargo build --workspace --bins --examples --locked
+	MAKEFLAGS= $(build-programs)
 
 unit: dev-binaries
 	tests/in_parallel.sh --workspace --locked --lib --bins --tests $(ARGS)
@@ -345,7 +348,7 @@ unit: dev-binaries
 # The programs that were built for it are replaced at the end.
 failpoints: install-servers dev-binaries ## Fail a replica at its named points, and trace requests
 	cargo test --workspace --locked --features $(failpoints) --test failpoints --test traces $(ARGS)
-	cargo build --workspace --bins --locked
+	$(build-programs)
 
 docs: ## Build the documentation of the code
 	RUSTDOCFLAGS="$(deny)" cargo doc --workspace --no-deps --locked
@@ -367,7 +370,7 @@ check-compose: ## Check docker-compose.yml and deploy/compose/, where docker com
 # The programs in target/debug/ are built anew at the end: the tests start those.
 check-image: ## Run what builds the images without an engine, with the images' files only
 	deploy/try/check-image.sh
-	cargo build --workspace --bins --locked
+	$(build-programs)
 
 # Five seconds. promtool comes from its package, which is unpacked in target/tools/, not installed.
 check-monitoring: ## Check alert rules, their tests and the dashboard with promtool

@@ -15,9 +15,9 @@
 set -eu -o pipefail
 
 self=$(cd "$(dirname "$0")" && pwd)/$(basename "$0")
-long='/deps/(injected_bugs|conformance|validity|fairness|flaws|zookeeper|cluster|takeover)'
-long+='-[0-9a-f]+ '
-service='/deps/service-[0-9a-f]+ ' laboratory='/deps/(bench|board|learn|smoke)-[0-9a-f]+ '
+long='/deps/(injected_bugs|conformance|redis|validity|learn|loadtest_board|fairness|zookeeper|'
+long+='takeover|cluster)-[0-9a-f]+ '
+service='/deps/service-[0-9a-f]+ ' laboratory='/deps/(board|smoke)-[0-9a-f]+ '
 case "${1-}" in
   # Cargo calls this instead of running a program, in the folder of the program's package. Its path
   # to the compiler's libraries is kept: the tests of a library of macros need them.
