@@ -14,14 +14,14 @@ const KEYS: &str = "3";
 /// Those of looks.
 const LOOKS: &str = "1";
 
-/// A latch by a way that can be broken, and by one that cannot.
-struct FaultOutcome {
+/// A latch by a route that can be broken, and by one that cannot.
+struct TwoRoutes {
     own: OwnServer,
     broken: CountdownLatch,
     sound: CountdownLatch,
 }
 
-impl FaultOutcome {
+impl TwoRoutes {
     async fn closed(count: u32) -> Self {
         let seen = Self::open().await;
         assert!(seen.sound.try_set_count(count).await.expect("an answer"));
@@ -69,7 +69,7 @@ impl FaultOutcome {
 async fn a_count_whose_answer_is_lost_counts_once() {
     for accident in ACCIDENTS {
         for times in [1, 2, 3] {
-            let seen = FaultOutcome::hasty().await;
+            let seen = TwoRoutes::hasty().await;
             assert!(seen.sound.try_set_count(5).await.expect("an answer"));
             let rule = seen.own.arm(KEYS, accident, Times::Next(times));
             let id = Uuid::new_v4();
@@ -91,7 +91,7 @@ async fn a_count_whose_answer_is_lost_counts_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_latch_whose_setting_was_lost_is_set_once() {
     for accident in ACCIDENTS {
-        let seen = FaultOutcome::hasty().await;
+        let seen = TwoRoutes::hasty().await;
         let rule = seen.own.arm(KEYS, accident, Times::Next(1));
         match seen.broken.try_set_count(2).await {
             Ok(set) => assert!(set, "{accident:?}: it was this call that set it"),
@@ -105,7 +105,7 @@ async fn a_latch_whose_setting_was_lost_is_set_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiter_without_a_message_asks_by_itself() {
     for fault in ["cut", "killed", "dropped"] {
-        let seen = FaultOutcome::closed(1).await;
+        let seen = TwoRoutes::closed(1).await;
         let waiter = seen.waiter().await;
         let client = Client::at(seen.own.redis.url()).await;
         match fault {
@@ -123,7 +123,7 @@ async fn a_waiter_without_a_message_asks_by_itself() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiter_outlives_a_server_that_is_away_for_a_moment() {
-    let seen = FaultOutcome::closed(1).await;
+    let seen = TwoRoutes::closed(1).await;
     let waiter = seen.waiter().await;
     seen.own.proxy.start_outage();
     tokio::time::sleep(LOOK + Duration::from_millis(300)).await;
@@ -137,7 +137,7 @@ async fn a_waiter_outlives_a_server_that_is_away_for_a_moment() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_loses_its_memory_opens_the_latch() {
     // The known flaw: what is not there is open.
-    let seen = FaultOutcome::closed(2).await;
+    let seen = TwoRoutes::closed(2).await;
     let waiter = seen.waiter().await;
     seen.own.act(|redis| redis.restart());
     waiter.await.expect("it is let go, though nobody has counted");

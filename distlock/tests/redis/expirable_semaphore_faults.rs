@@ -14,14 +14,14 @@ const SHORT: Lease = Lease::Fixed(Duration::from_secs(4));
 /// How many keys the scripts of acquisitions and of releases have.
 const KEYS: &str = "3";
 
-/// A semaphore by a way that can be broken, and by one that cannot.
-struct FaultOutcome {
+/// A semaphore by a route that can be broken, and by one that cannot.
+struct TwoRoutes {
     own: OwnServer,
     broken: ExpirableSemaphore,
     sound: ExpirableSemaphore,
 }
 
-impl FaultOutcome {
+impl TwoRoutes {
     async fn with(permits: u32, options: RedisOptions) -> Self {
         let own = OwnServer::with(options);
         let process = own.process().await;
@@ -62,7 +62,7 @@ impl FaultOutcome {
 async fn an_acquisition_whose_answer_is_lost_takes_one_permit_or_none() {
     for accident in ACCIDENTS {
         for times in [1, 2] {
-            let seen = FaultOutcome::hasty(3).await;
+            let seen = TwoRoutes::hasty(3).await;
             let rule = seen.own.arm(KEYS, accident, Times::Next(times));
             let outcome = seen.broken.acquire(Duration::ZERO, FIXED).await;
             assert!(rule.fired() > 0, "{accident:?} did not happen");
@@ -85,7 +85,7 @@ async fn an_acquisition_whose_answer_is_lost_takes_one_permit_or_none() {
 async fn a_release_whose_answer_is_lost_gets_the_first_answer_or_leaves_the_permit_to_its_lease() {
     for accident in ACCIDENTS {
         for by_id in [false, true] {
-            let seen = FaultOutcome::hasty(3).await;
+            let seen = TwoRoutes::hasty(3).await;
             let _other = seen.sound.acquire(PATIENT, FIXED).await.expect("a permit");
             let permit = answered(async || seen.broken.acquire(PATIENT, SHORT).await).await;
             let rule = seen.own.arm(KEYS, accident, Times::Next(1));
@@ -110,7 +110,7 @@ async fn a_release_whose_answer_is_lost_gets_the_first_answer_or_leaves_the_perm
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_permit_granted_by_a_server_that_woke_up_too_late_is_given_back() {
-    let seen = FaultOutcome::hasty(2).await;
+    let seen = TwoRoutes::hasty(2).await;
     seen.own.act(|redis| redis.freeze());
     let outcome = seen.broken.acquire(PATIENT, FIXED).await;
     assert!(matches!(outcome, Err(LockError::Backend(_))), "{outcome:?}");
@@ -121,7 +121,7 @@ async fn a_permit_granted_by_a_server_that_woke_up_too_late_is_given_back() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn renewals_without_an_answer_are_tried_again_and_lose_nothing() {
-    let seen = FaultOutcome::with(1, RedisOptions::default()).await;
+    let seen = TwoRoutes::with(1, RedisOptions::default()).await;
     // Two of them are cut in its first third; then a server may stand still for a moment.
     let lease = Lease::Renewed(Duration::from_secs(6));
     let permit = seen.broken.acquire(PATIENT, lease).await.expect("a permit");
@@ -137,7 +137,7 @@ async fn renewals_without_an_answer_are_tried_again_and_lose_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn validity_counts_from_the_sending_of_an_acquisition_and_a_renewal_less_the_margin() {
-    let seen = FaultOutcome::with(1, RedisOptions::default()).await;
+    let seen = TwoRoutes::with(1, RedisOptions::default()).await;
     let (delay, length) = (Duration::from_millis(200), Duration::from_secs(9));
     seen.own.proxy.set_latency(Direction::ToClient, delay, Duration::ZERO);
     let permit = seen.broken.acquire(PATIENT, Lease::Renewed(length)).await.expect("a permit");
@@ -164,7 +164,7 @@ async fn validity_counts_from_the_sending_of_an_acquisition_and_a_renewal_less_t
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiter_without_a_message_asks_by_itself() {
     for fault in ["cut", "killed", "dropped"] {
-        let seen = FaultOutcome::with(1, RedisOptions::default()).await;
+        let seen = TwoRoutes::with(1, RedisOptions::default()).await;
         let client = Client::at(seen.own.redis.url()).await;
         let held = seen.sound.acquire(PATIENT, FIXED).await.expect("a permit");
         let asked = seen.own.watch(KEYS);
@@ -193,7 +193,7 @@ async fn a_waiter_without_a_message_asks_by_itself() {
 #[tokio::test(flavor = "multi_thread")]
 async fn leases_are_measured_by_the_clock_of_the_server() {
     let options = RedisOptions { clock: true, ..RedisOptions::default() };
-    let seen = FaultOutcome::with(1, options).await;
+    let seen = TwoRoutes::with(1, options).await;
     let held = seen.sound.acquire(PATIENT, FIXED).await.expect("a permit");
     assert_eq!(seen.free().await, 0);
     seen.own.act(|redis| redis.jump_clock(2 * 60_000));

@@ -13,14 +13,14 @@ const ZERO: Duration = Duration::ZERO;
 const TAKE: &str = "2";
 const GIVE: &str = "3";
 
-/// A semaphore by a way that can be broken, and by one that cannot.
-struct FaultOutcome {
+/// A semaphore by a route that can be broken, and by one that cannot.
+struct TwoRoutes {
     own: OwnServer,
     broken: Semaphore,
     sound: Semaphore,
 }
 
-impl FaultOutcome {
+impl TwoRoutes {
     async fn with(permits: u32) -> Self {
         let own = OwnServer::start();
         let process = own.process().await;
@@ -77,7 +77,7 @@ impl FaultOutcome {
 async fn an_acquisition_whose_answer_is_lost_takes_once_or_nothing() {
     for accident in ACCIDENTS {
         for times in [1, 2, 3] {
-            let seen = FaultOutcome::hasty(5).await;
+            let seen = TwoRoutes::hasty(5).await;
             let rule = seen.own.arm(TAKE, accident, Times::Next(times));
             let outcome = seen.broken.acquire(2, ZERO).await;
             assert!(rule.fired() > 0, "{accident:?} did not happen");
@@ -100,7 +100,7 @@ async fn an_acquisition_whose_answer_is_lost_takes_once_or_nothing() {
 async fn a_release_whose_answer_is_lost_gives_back_once() {
     for accident in ACCIDENTS {
         for times in [1, 2, 4] {
-            let seen = FaultOutcome::hasty(5).await;
+            let seen = TwoRoutes::hasty(5).await;
             let (first, second) = (seen.taken(2).await, seen.taken(3).await);
             let rule = seen.own.arm(GIVE, accident, Times::Next(times));
             assert_released(first.release().await, &format!("{accident:?} {times}"));
@@ -117,7 +117,7 @@ async fn a_release_whose_answer_is_lost_gives_back_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn permits_granted_by_a_server_that_woke_up_too_late_are_given_back() {
     for seen_before in [true, false] {
-        let seen = FaultOutcome::hasty(4).await;
+        let seen = TwoRoutes::hasty(4).await;
         let held = seen.taken(1).await;
         if !seen_before {
             let client = Client::at(seen.own.redis.url()).await;
@@ -138,7 +138,7 @@ async fn a_waiter_without_a_message_asks_by_itself() {
     // Nothing happens; the connection for messages is cut at the release; is killed by the server;
     // messages get lost.
     for fault in ["none", "cut", "killed", "dropped"] {
-        let seen = FaultOutcome::with(2).await;
+        let seen = TwoRoutes::with(2).await;
         let held = seen.sound.acquire(2, ZERO).await.expect("permits");
         let waiter = seen.waiter(1).await;
         let client = Client::at(seen.own.redis.url()).await;
@@ -162,7 +162,7 @@ async fn a_waiter_without_a_message_asks_by_itself() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiter_outlives_a_server_that_is_away_for_a_moment() {
-    let seen = FaultOutcome::with(2).await;
+    let seen = TwoRoutes::with(2).await;
     let held = seen.sound.acquire(2, ZERO).await.expect("permits");
     let waiter = seen.waiter(1).await;
     seen.own.proxy.start_outage();
@@ -180,7 +180,7 @@ async fn a_waiter_outlives_a_server_that_is_away_for_a_moment() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn permits_dropped_while_the_server_was_away_are_given_back() {
-    let seen = FaultOutcome::with(3).await;
+    let seen = TwoRoutes::with(3).await;
     let held = seen.broken.acquire(2, ZERO).await.expect("permits");
     seen.own.proxy.start_outage();
     drop(held);
@@ -193,7 +193,7 @@ async fn permits_dropped_while_the_server_was_away_are_given_back() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_without_memory_to_spare_takes_permits_back() {
-    let seen = FaultOutcome::with(3).await;
+    let seen = TwoRoutes::with(3).await;
     let held = seen.sound.acquire(2, ZERO).await.expect("permits");
     let client = Client::at(seen.own.redis.url()).await;
     client.command::<()>(&["CONFIG", "SET", "maxmemory", "1"]).await;
@@ -205,7 +205,7 @@ async fn a_server_without_memory_to_spare_takes_permits_back() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_semaphore_that_its_server_forgot_is_set_anew_with_its_own_permits_only() {
-    let seen = FaultOutcome::with(2).await;
+    let seen = TwoRoutes::with(2).await;
     let stale = seen.sound.acquire(2, ZERO).await.expect("permits");
     let waiter = seen.waiter(1).await;
     seen.own.act(|redis| redis.restart());
