@@ -205,3 +205,22 @@ impl RedisCluster {
 fn id(node: &Redis) -> Result<String> {
     node.command(&["CLUSTER", "MYID"])
 }
+
+impl Redis {
+    /// Whether the server says in time that this is its role, `master` or `slave`. An election
+    /// takes some seconds, on a busy machine up to half a minute.
+    #[must_use]
+    pub fn takes_role(&self, role: &str) -> bool {
+        let deadline = Instant::now() + AGREE_WITHIN;
+        loop {
+            let says = self.command(&["ROLE"]).unwrap_or_default();
+            if says.lines().next().is_some_and(|first| first.trim() == role) {
+                return true;
+            }
+            if Instant::now() > deadline {
+                return false;
+            }
+            sleep(Duration::from_millis(20));
+        }
+    }
+}

@@ -6,9 +6,9 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use loadtest_measure::error::Result;
-use testbed::{Redis, RedisCluster};
+use testbed::RedisCluster;
 
-use super::{FaultContext, POLL_INTERVAL, no_witness, witness};
+use super::{FaultContext, no_witness, witness};
 use crate::cell_axes::PurchaseMode;
 use crate::cluster::blocking;
 
@@ -16,8 +16,6 @@ use crate::cluster::blocking;
 const QUEUES: &str = "{v:*}:sale";
 /// How long a key may take to be hit while it is in use.
 const HIT_WITHIN: Duration = Duration::from_secs(30);
-/// How long another node may take to become the master, and the former one to follow it.
-const ELECTED_WITHIN: Duration = Duration::from_secs(30);
 /// A lock is held for some ten milliseconds.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
@@ -87,12 +85,12 @@ pub(super) async fn lose_a_master(context: &FaultContext<'_>) -> Result<String> 
         };
         let (master, began) = (&cluster.masters()[at], Instant::now());
         if kills { master.kill() } else { master.freeze() }?;
-        let promoted = has_role(replica, "master");
+        let promoted = replica.takes_role("master");
         let took = began.elapsed();
         sleep(lasts.saturating_sub(took));
         // Also if no other has replaced it.
         if kills { master.restart() } else { master.thaw() }?;
-        let follows = promoted && has_role(master, "slave");
+        let follows = promoted && master.takes_role("slave");
         let (how, old) = (if kills { "killed" } else { "frozen" }, master.name());
         let (new, took) = (replica.name(), took.as_millis());
         let text = if promoted {
@@ -105,19 +103,4 @@ pub(super) async fn lose_a_master(context: &FaultContext<'_>) -> Result<String> 
     })
     .await?;
     witness(promoted && follows, text)
-}
-
-/// Whether the server says in time that this is its role.
-fn has_role(server: &Redis, role: &str) -> bool {
-    let began = Instant::now();
-    loop {
-        let says = server.command(&["ROLE"]);
-        if says.is_ok_and(|says| says.lines().next().is_some_and(|first| first.trim() == role)) {
-            return true;
-        }
-        if began.elapsed() > ELECTED_WITHIN {
-            return false;
-        }
-        sleep(POLL_INTERVAL);
-    }
 }
