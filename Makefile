@@ -15,9 +15,10 @@ deny := $(if $(CI),-D warnings)
 # Programs are run from there, whatever the user's settings of cargo say.
 export CARGO_TARGET_DIR := $(CURDIR)/target
 
-# Incremental builds need twice the room on disk, so a clone begins without. Where cargo has been
-# called by hand, make builds as it does: the one would not use what the other has built.
-ifeq ($(wildcard target/debug/incremental/*),)
+# Incremental builds need twice the room on disk, so a clone that is only tested has none. Once
+# cargo has been called by hand, or `make test-quick`, make builds as these do: neither would use
+# what the other has built.
+ifeq ($(wildcard target/debug/incremental/*)$(filter test-quick,$(MAKECMDGOALS)),)
 export CARGO_INCREMENTAL ?= 0
 endif
 
