@@ -193,7 +193,7 @@ test-mysql: install-all dev-binaries ## Run the tests on MySQL instead of MariaD
 # Debian's Valkey 9 is fetched into target/valkey/; REDIS_SERVER=/path/to/server takes another one.
 # VALKEY_SUITE=trixie deploy/fetch-valkey.sh target/valkey8 fetches Valkey 8 and prints its path.
 test-valkey: install-servers dev-binaries ## Run the tests about Redis on Valkey instead of Redis
-	REDIS_SERVER="$${REDIS_SERVER:-$$(deploy/fetch-valkey.sh)}" tests/about_redis.sh
+	server="$${REDIS_SERVER:-$$(deploy/fetch-valkey.sh)}"; REDIS_SERVER="$$server" tests/about_redis.sh
 
 # Ten minutes. Maven fetches Redisson and Curator. ARGS="redisson-4::" runs a part.
 # Of the whole workspace: a package by itself has its dependencies built with other features.

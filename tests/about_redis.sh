@@ -2,6 +2,7 @@
 # Runs those of the tests whose subject is in Redis, on the server of that protocol that
 # REDIS_SERVER names. docs/redis.md lists what they are about. For `make test-valkey`.
 set -eu -o pipefail
+: "${REDIS_SERVER:?names no server}"
 
 # Flaws of locks in Redis.
 flaws=(

@@ -6,8 +6,8 @@
 #   in_parallel.sh ARGS    has `cargo test ARGS` build them, and runs each where cargo would
 #
 # AT_ONCE programs run at a time: 4 if it is not set. Those that take minutes begin first. The
-# tests of the service and the cells of the laboratory fill the machine: they come last, one of
-# each at a time.
+# tests of the service, and beside them those of the race board and the smoke run, fill the machine:
+# they come last, one of each at a time.
 #
 # What a program prints comes when it has ended, whole, and its failures once more at the end. Exit
 # code 0 only if all ended with 0. With TEST_TIMES=1 each test's line ends with its duration, as in
