@@ -45,7 +45,8 @@ const MARIADB: Dialect = Dialect {
              init-rpl-role = SLAVE\n",
 };
 
-/// A primary that crashed keeps all that is in its log; a clone of its successor replaces that.
+/// A primary that crashed keeps all that is in its log; a clone of its successor replaces that. A
+/// clone asks for no older transactions, so a replica need not log, and flush, what it applies.
 const MYSQL: Dialect = Dialect {
     source: "source",
     replica: "replica",
@@ -58,6 +59,7 @@ const MYSQL: Dialect = Dialect {
     log: "gtid_mode = ON\n\
           enforce_gtid_consistency = ON\n",
     member: "super_read_only = ON\n\
+             log_replica_updates = OFF\n\
              plugin-load-add = semisync_source.so\n\
              plugin-load-add = semisync_replica.so\n\
              plugin-load-add = mysql_clone.so\n",
