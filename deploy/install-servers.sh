@@ -5,7 +5,8 @@
 # With --for-demo it installs Redis, MariaDB and HAProxy alone: the demo starts no others.
 # With --for-bench it also installs sysbench.
 # With --for-tests it also installs sysbench, Chromium with its driver, Galera for MariaDB,
-# etcdctl, Python's venv for the generator of requests, and the file of MariaDB's engine Spider.
+# etcdctl, Python's venv for the generator of requests, mariadb-dump, and the file of MariaDB's
+# engine Spider.
 # With --for-interop it also installs a Java compiler and Maven, and Python's venv for the clients
 # of other languages, whose Go and Node come by clients/prepare.sh. Java 17 is the oldest for these.
 # With --check, before the others, it says what is missing, fails if that cannot be installed, and
@@ -31,6 +32,10 @@ die() {
 
 have() {
     command -v "$1" >/dev/null 2>&1
+}
+
+is_mysql() {
+    have mysqld && ! have mariadbd
 }
 
 have_galera() {
@@ -114,6 +119,9 @@ look() {
         need "Chromium and its driver" "chromium-headless-shell chromium-driver"
     [ "$also" != --for-tests ] || have_galera || need "Galera" "galera-4"
     [ "$also" != --for-tests ] || have_spider || need_spider
+    # Copies the rows of a shard. Clients of MySQL and of MariaDB exclude each other.
+    [ "$also" != --for-tests ] || have mariadb-dump || is_mysql ||
+        need "mariadb-dump" "mariadb-client"
     [ "$also" != --for-tests ] || have etcdctl || need "etcdctl" "etcd-client"
     [ "$also" != --for-tests ] || have_venv || need "Python's venv" "python3-venv"
     case $also in
