@@ -28,6 +28,8 @@ pub struct Setup {
     pub vouchers: usize,
     /// How many of them the buyers want, all alike.
     pub wanted: usize,
+    /// Of how many vouchers they want one.
+    pub one_of: usize,
     /// Rows that the stock of each is split into.
     pub stock_buckets: u32,
     /// What the replicas are.
@@ -49,6 +51,7 @@ const SINGLE: Setup = Setup {
     with_keys: false,
     vouchers: 1,
     wanted: 1,
+    one_of: 1,
     stock_buckets: 1,
     fleet: Fleet::RUST,
     topology: Topology::Single,
@@ -56,6 +59,9 @@ const SINGLE: Setup = Setup {
 };
 const GROUPED: Setup = Setup { flags: &["--writer=grouped"], ..SINGLE };
 const BUCKETS: Setup = Setup { stock_buckets: 8, ..SINGLE };
+const TWO_VOUCHERS: Setup = Setup { vouchers: 2, wanted: 2, ..GROUPED };
+/// The remainder of a voucher's id says which of the two shards it lies on.
+const ON_ONE_SHARD: Setup = Setup { vouchers: 3, one_of: 2, ..TWO_VOUCHERS };
 const QUEUED: Setup =
     Setup { flags: &["--mode=queued", "--writer=grouped", "--queue-length=1000000"], ..SINGLE };
 
@@ -150,7 +156,7 @@ const fn traced(trace_ratio: &'static str, setup: Setup) -> Measurement {
 }
 
 /// All cells; in this order they are measured within their part of a round.
-pub const CELLS: [Cell; 53] = [
+pub const CELLS: [Cell; 56] = [
     cell("bare:1", Measurement::Bare(1)),
     cell("bare:8", Measurement::Bare(8)),
     cell("bare:32", Measurement::Bare(32)),
@@ -170,6 +176,9 @@ pub const CELLS: [Cell; 53] = [
     cell("grouped, sentinel", on(Topology::Sentinel, GROUPED)),
     cell("grouped, redis-cluster", on(Topology::RedisCluster, GROUPED)),
     cell("grouped, galera", on(Topology::Galera, GROUPED)),
+    cell("2 vouchers", Measurement::Orders(TWO_VOUCHERS)),
+    cell("2 vouchers, 1 shard", on(Topology::Sharded, ON_ONE_SHARD)),
+    cell("2 vouchers, 2 shards", on(Topology::Sharded, TWO_VOUCHERS)),
     cell("queued, admitted", Measurement::Admitted(QUEUED)),
     cell("queued, drained", Measurement::Drained(QUEUED)),
     cell("million orders", Measurement::Orders(Setup { filled: 1_000_000, ..GROUPED })),

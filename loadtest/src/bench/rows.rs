@@ -106,7 +106,7 @@ const fn traced(
 }
 
 /// All rows. A new one needs a line here, and a cell in `cells.rs` unless there is one.
-pub const ROWS: [Row; 54] = [
+pub const ROWS: [Row; 59] = [
     costing(
         11.0,
         row("grouped-64", "grouped, orders/s", ("grouped:64", BARE), Some(at_least(2.5, 5.0))),
@@ -152,6 +152,22 @@ pub const ROWS: [Row; 54] = [
         None,
     ),
     row("galera", "grouped, 3 nodes of Galera", ("grouped, galera", GATHERED), None),
+    row(
+        "sharded",
+        "grouped, 2 vouchers on 2 shards beside one",
+        ("2 vouchers, 2 shards", ONE_SHARD),
+        Some(at_least(1.0, 1.0)),
+    ),
+    of(
+        Figure::ServerTime,
+        row("sharded-cpu", "the same, processor time", ("2 vouchers, 2 shards", ONE_SHARD), None),
+    ),
+    row(
+        "sharded-front",
+        "a front and one shard beside one database",
+        ("2 vouchers, 1 shard", &["2 vouchers"]),
+        None,
+    ),
     // Each has as many as the one.
     row("replicas-two", "2 replicas, 128 connections", ("grouped:128 x2", GATHERED), None),
     row("replicas-each", "3 replicas, 192 connections", ("grouped:192 x3", GATHERED), None),
@@ -288,12 +304,25 @@ pub const ROWS: [Row; 54] = [
         row("jvm-ready", "ms to ready: a replica in Java", ("start jvm", &["start single"]), None),
     ),
     traced("traces", "1 % of the requests traced, single", ("traced single", SINGLE_CELL)),
+    row(
+        "traces-rate",
+        "the same, orders/s",
+        ("traced single", SINGLE_CELL),
+        Some(at_least(0.97, 0.97)),
+    ),
     traced("traces-0", "traces on, 0 %, single", ("untraced single", SINGLE_CELL)),
     traced("traces-grouped", "1 % of the requests traced, grouped", ("traced grouped", GATHERED)),
+    row(
+        "traces-grouped-rate",
+        "the same, orders/s",
+        ("traced grouped", GATHERED),
+        Some(at_least(0.97, 0.97)),
+    ),
     traced("traces-grouped-0", "traces on, 0 %, grouped", ("untraced grouped", GATHERED)),
     row("spread", "grouped: 64 of 1,000 vouchers", ("64 of 1000", GATHERED), None),
 ];
 
+const ONE_SHARD: &[&str] = &["2 vouchers, 1 shard"];
 const NONE: &[&str] = &["lock none"];
 
 /// The cells of these rows, in the order of [`CELLS`].

@@ -186,10 +186,15 @@ impl Round<'_> {
         self.setup.fleet.has_jvms()
     }
 
+    /// The vouchers that the buyers want.
+    fn wanted(&self) -> impl Iterator<Item = u64> {
+        self.vouchers.iter().copied().step_by(self.setup.one_of).take(self.setup.wanted)
+    }
+
     /// A closed loop of new users over the setup's connections.
     pub(super) fn plan(&self, users: Arc<[User]>, seed: u64) -> Plan {
         Plan {
-            vouchers: self.vouchers[..self.setup.wanted].to_vec(),
+            vouchers: self.wanted().collect(),
             connections: self.setup.connections,
             timeout: DEADLINE,
             with_keys: self.setup.with_keys,
@@ -249,7 +254,7 @@ impl Round<'_> {
         let guards = if naive { Guards::Off } else { Guards::On };
         let mut reader = DatabaseReader::connect(&self.deployment.database_url()).await?;
         let mut rows = 0;
-        for voucher in &self.vouchers[..self.setup.wanted] {
+        for voucher in self.wanted() {
             rows += reader.read(&voucher.to_string(), guards).await?.rows.len() as u64;
         }
         if orders.contains(&rows) {
