@@ -21,8 +21,8 @@ pub enum LockError {
         /// them (docs/locks/odd-states.md). No holder of that kind leaves such a key. If its holder
         /// is dead, it stays until an operator deletes it.
         has_no_expiry: bool,
-        /// The holder that was seen last, where the wait was longer than a second and the server
-        /// knows its holder.
+        /// The holder that was seen last, where the wait was half a second or longer and the
+        /// server knows its holder.
         holder: Option<Box<LockHolder>>,
     },
     /// The lock was lost before the work was done, or before its owner wanted to enter it again.

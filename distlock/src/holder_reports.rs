@@ -1,8 +1,8 @@
 //! The holders that keep waiters waiting: seen through the inspector, logged, and put into errors.
 //!
-//! A wait that lasts longer than a second asks every second which owner holds the lock. A process
-//! asks once a second for each name, and at most [`MAX_QUESTIONS`] at a time; all its
-//! waiters share the answer. Shorter waits ask nothing.
+//! A wait of at least half a second asks which owner holds the lock: after three quarters of it or a
+//! second, and then every second. A process asks once a second for each name, and at most
+//! [`MAX_QUESTIONS`] at a time; all its waiters share the answer. Shorter waits ask nothing.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -16,6 +16,8 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::name_rate_limit::NameRateLimit;
 use crate::{Guard, HoldKind, LockError, LockHolder, LockName, LockState, Locker, RenewalKind};
 
+/// Shorter waits ask nothing.
+const SHORTEST_WAIT: Duration = Duration::from_millis(500);
 /// How often a waiter reports, and how long one answer may take.
 pub(crate) const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 /// After a question, no other waiter asks for so long.
@@ -61,6 +63,11 @@ impl HolderAnswer {
     }
 }
 
+/// When a waiter of that length asks first: early enough for an answer before its time-out.
+pub(crate) fn first_question(wait: Duration) -> Option<Duration> {
+    (wait >= SHORTEST_WAIT).then(|| (wait / 4 * 3).min(REPORT_INTERVAL))
+}
+
 impl HolderReports {
     pub(crate) fn new(locker: Arc<dyn Locker>) -> Self {
         Self(Arc::new(ReportState {
@@ -71,17 +78,18 @@ impl HolderReports {
         }))
     }
 
-    /// Runs an acquisition, and reports every second until it ends. A time-out names the holder
-    /// that was seen last.
+    /// Runs an acquisition, and reports until it ends: after `first`, and then every second. A
+    /// time-out names the holder that was seen last.
     pub(crate) async fn report_during(
         &self,
         name: &LockName,
         started: Instant,
+        first: Duration,
         acquire: impl Future<Output = Result<Guard, LockError>>,
     ) -> Result<Guard, LockError> {
         let mut seen = None;
         let outcome = {
-            let report = pin!(self.report(name, started, &mut seen));
+            let report = pin!(self.report(name, started, first, &mut seen));
             tokio::select! {
                 biased;
                 outcome = acquire => outcome,
@@ -96,15 +104,18 @@ impl HolderReports {
         }
     }
 
-    /// Looks and logs every second, for ever.
+    /// Looks and logs, for ever.
     async fn report(
         &self,
         name: &LockName,
         started: Instant,
+        first: Duration,
         seen: &mut Option<LockHolder>,
     ) -> Infallible {
+        let mut pause = first;
         loop {
-            sleep(REPORT_INTERVAL).await;
+            sleep(pause).await;
+            pause = REPORT_INTERVAL;
             if self.claim(name, seen) {
                 // Without an answer it is the holder that was seen before.
                 let Some(answer) = self.ask(name).await else { continue };
@@ -290,7 +301,8 @@ mod tests {
             sleep(wait).await;
             Err(LockError::TimedOut { waited: wait, has_no_expiry: false, holder: None })
         };
-        match reports.report_during(&name, Instant::now(), acquire).await {
+        let Some(first) = first_question(wait) else { return None };
+        match reports.report_during(&name, Instant::now(), first, acquire).await {
             Err(LockError::TimedOut { holder, .. }) => holder.map(|holder| *holder),
             _ => panic!("it timed out"),
         }
@@ -306,6 +318,17 @@ mod tests {
         });
         for (number, wait) in waits.collect::<Vec<_>>().into_iter().enumerate() {
             assert!(wait.await.unwrap().is_some(), "{number}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wait_of_half_a_second_names_its_holder_and_a_shorter_one_asks_nothing() {
+        let silent_from = Instant::now() + Duration::from_hours(1);
+        let reports = HolderReports::new(Arc::new(HeldLocker { silent_from }));
+        for (wait_ms, is_named) in [(499, false), (500, true), (1000, true)] {
+            let wait = Duration::from_millis(wait_ms);
+            let holder = holder_after(reports.clone(), format!("lock:{wait_ms}"), wait).await;
+            assert_eq!(holder.is_some(), is_named, "{wait:?}");
         }
     }
 

@@ -14,7 +14,7 @@ use crate::background::BackgroundTasks;
 use crate::deadlock_detector::LockClass;
 use crate::error::timeout_as_none;
 use crate::guard::Guard;
-use crate::holder_reports::{HolderReports, REPORT_INTERVAL};
+use crate::holder_reports::{HolderReports, first_question};
 use crate::keyed::KeyedMutex;
 use crate::local::{self, Local};
 use crate::local_queue_slot::LocalQueueTimeout;
@@ -146,10 +146,11 @@ impl Locks {
         // Pinned one by one: each layer that took the next by value would double their size.
         let acquire = pin!(self.acquire(owner, name, options, started));
         let acquire = pin!(async move {
-            if options.wait > REPORT_INTERVAL {
-                self.holder_reports.report_during(name, started, acquire).await
-            } else {
-                acquire.await
+            match first_question(options.wait) {
+                Some(first) => {
+                    self.holder_reports.report_during(name, started, first, acquire).await
+                }
+                None => acquire.await,
             }
         });
         let acquire = pin!(async move {

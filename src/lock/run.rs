@@ -163,7 +163,7 @@ async fn take(config: &LockRun, locks: &Locks) -> Result<Guard, Failure> {
         Ok(guard) => Ok(guard),
         Err(error) => {
             let failure = Failure::about(&config.name, &error);
-            // After a wait of more than a second the error names it.
+            // After a wait of half a second the error names it.
             let is_unnamed = matches!(error, LockError::TimedOut { holder: None, .. });
             let holder = if is_unnamed { name_holder(config, locks).await } else { None };
             let holder = holder.map(|holder| format!(" ({holder})")).unwrap_or_default();

@@ -203,7 +203,7 @@ fn a_time_out_names_the_holder(arena: &Arena) {
         let others = others.with_owner_tag(OwnerTag::of_this_process("the second"));
         let name = fresh_name();
         let guard = locks.lock(&name, &arena.options(Duration::ZERO)).await.expect("it is free");
-        for (wait, is_named) in [(Duration::from_millis(900), false), (LONG / 4, true)] {
+        for (wait, is_named) in [(Duration::from_millis(400), false), (LONG / 4, true)] {
             let refused = others.lock(&name, &arena.options(wait)).await.expect_err("it is held");
             let sentence = refused.to_string();
             let LockError::TimedOut { holder, .. } = refused else { panic!("{refused:?}") };
