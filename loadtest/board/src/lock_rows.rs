@@ -3,10 +3,11 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use loadtest_lab::deployment::replica_name;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
 use crate::commands::short;
+use crate::lab_text::lab_text;
 
 /// Most locks that a page gets of a lane. Those whose holders asked first are shown.
 pub(crate) const MAX_LOCKS: usize = 20;
@@ -43,6 +44,7 @@ impl ListState {
 pub(crate) struct HeldLocks {
     pub(crate) state: ListState,
     /// Why it failed, or cannot be listed.
+    #[serde(serialize_with = "in_both_languages")]
     pub(crate) reason: Option<String>,
     /// How old the list is.
     pub(crate) age_ms: Option<u64>,
@@ -56,12 +58,18 @@ pub(crate) struct HeldLocks {
 pub(crate) struct LockRow {
     name: String,
     state: String,
+    #[serde(serialize_with = "in_both_languages")]
     reason: Option<String>,
     holders: Vec<HolderRow>,
     /// How many holders there are, those that are not in `holders` included.
     #[serde(default)]
     holder_count: usize,
     waiters: WaiterRows,
+}
+
+/// Writes a reason of the inspector, which is English, with its Chinese.
+fn in_both_languages<S: Serializer>(reason: &Option<String>, to: S) -> Result<S::Ok, S::Error> {
+    reason.as_deref().map(lab_text).serialize(to)
 }
 
 #[derive(Debug, Clone, Deserialize, Serialize)]

@@ -102,6 +102,26 @@ async fn each_holder_has_its_lease_beside_it_and_those_that_are_not_shown_are_co
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn why_nothing_is_known_of_a_lock_is_said_in_the_language_of_the_page() {
+    let mut page = OpenPage::open("").await;
+    let _race = page.begin().await;
+    let reason = "the server shows the holder of a row only while another waits";
+    let failures = json!([{"kinds": ["mysql-row"], "exit_code": 69, "reason": reason}]);
+    let mut all: Value = serde_json::from_str(&list("unknown", &failures)).expect("JSON");
+    let lock = &mut all["locks"][0];
+    (lock["holders"], lock["reason"]) = (json!([]), json!(reason));
+    page.board.logs.locks[0].show(&all.to_string(), &ReplicaProcesses::default(), 0);
+    page.browser.run("document.querySelector('#lane-left .locks').open = true").await;
+    for said in [reason, "只有在别人等待时，服务器才显示行锁的持有者"] {
+        for place in [".lock-reason", ".locks tbody tr:first-child .holder"] {
+            let place = format!("document.querySelector('#lane-left {place}').textContent");
+            page.shows(&format!("{place}.includes('{said}')")).await;
+        }
+        page.click("#language").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_late_answer_about_the_last_race_shows_no_lock() {
     let mut page = OpenPage::open("").await;
     let _race = page.begin().await;

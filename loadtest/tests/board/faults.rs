@@ -178,6 +178,7 @@ async fn faults_of_servers_and_links_are_seen() {
         start_race(&page, cells, seed).await;
         if seed == 10 {
             commands_have_their_lines(&page).await;
+            locks_name_their_replicas(&page).await;
         }
         inject_in_one_race(&page, cells, seed, faults).await;
         page.has_both_verdicts().await;
@@ -201,6 +202,15 @@ async fn commands_have_their_lines(page: &Page) {
         page.shows(&format!("{shown}.includes('{words}')"), DEADLINE).await;
     }
     page.browser.run("document.querySelector('#lane-right .commands').open = false").await;
+}
+
+/// The inspector's panel of the right lane shows which replica holds which lock.
+async fn locks_name_their_replicas(page: &Page) {
+    page.browser.run("document.querySelector('#lane-right .locks').open = true").await;
+    let held = "/lock:order:[0-9]+.*r[123] · process [0-9]+ on /s.test(\
+                document.querySelector('#lane-right .locks tbody').textContent)";
+    page.shows(held, DEADLINE).await;
+    page.browser.run("document.querySelector('#lane-right .locks').open = false").await;
 }
 
 /// The board did not freeze that replica, so it cannot know before the next race.

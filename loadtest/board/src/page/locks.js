@@ -51,7 +51,10 @@ class LockPanel {
     const { state, reason, age_ms: age, locks, count } = this.held;
     // A screen reader hears a state once: what changes with each list is not in this text.
     setText(this.root.querySelector('.lock-state'), t(`locks_${state}`));
-    setText(this.root.querySelector('.lock-reason'), reason ?? '');
+    const why = this.root.querySelector('.lock-reason');
+    if (why.textContent !== saidText(reason ?? '')) {
+      why.replaceChildren(...(reason ? [saidNode(reason)] : []));
+    }
     const hasList = state === 'listed' || locks.length > 0;
     const values = { shown: locks.length, count, age: ((age ?? 0) / 1000).toFixed(1) };
     const isOld = age !== null && age !== undefined;
@@ -70,7 +73,7 @@ class LockPanel {
     const { state, reason, holders, holder_count: count } = lock;
     const lines = holders.map((one) => [[holderText(one)], [leaseText(one)], [tokenText(one)]]);
     if (!lines.length) lines.push([[], [], []]);
-    if (state !== 'held') lines[0][0].unshift(t(`lock_${state}`), ...(reason ? [reason] : []));
+    if (state !== 'held') lines[0][0].unshift(t(`lock_${state}`), ...(reason ? [saidText(reason)] : []));
     const more = count - holders.length;
     if (more > 0) lines[lines.length - 1][0].push(t('lock_more', { count: more }));
     const columns = ['holder', 'lease', 'token'];

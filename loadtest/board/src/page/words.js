@@ -62,6 +62,12 @@ function saidNode(said) {
   return node;
 }
 
+/** The same as a text. */
+function saidText(said) {
+  if (language === 'en' || !said.zh) return said.en ?? said;
+  return said.zh.map((part) => (part.en === undefined ? part : saidText(part))).join('');
+}
+
 /** Whether there is a text of that key. */
 function hasText(key) {
   return Object.hasOwn(STRINGS[language], key);
