@@ -96,7 +96,7 @@ pub struct LockShow {
 const FREE_HELP: &str = "\
 The holder is not stopped. Freeing wakes a waiter as a release does; another owner that has come \
 meanwhile keeps the lock. In MySQL a holder is a connection, which may serve another one by then. \
-Each freed hold is a line of the audit trail: who, when, why and what.
+Each hold is two lines of the audit trail on stderr, before and after: who, when, why and what.
 
 Exit codes:
   0    freed

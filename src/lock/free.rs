@@ -73,24 +73,31 @@ fn risk(of: &Guarantees) -> &'static str {
 
 async fn free_one(config: &LockFree, locks: &Locks, holder: &LockHolder) -> Result<bool, Failure> {
     let name = &config.lock.name;
+    // Before the act as well: this process may end in the middle of it.
+    record(config, holder, "begun");
     let freed = locks.force_release(name, &holder.id).await;
     let outcome = match &freed {
         Ok(true) => "done",
         Ok(false) => "gone",
         Err(_) => "unknown",
     };
+    record(config, holder, outcome);
+    freed.map_err(|error| Failure::about(name, &error))
+}
+
+/// Writes a line of the audit trail.
+fn record(config: &LockFree, holder: &LockHolder, outcome: &str) {
     tracing::info!(
         target: "audit",
         actor = actor(),
         action = "free_lock",
-        lock = name.as_str(),
+        lock = config.lock.name.as_str(),
         kind = %config.lock.kind,
         holder = view::holder(holder),
         reason = config.reason,
         outcome,
         "forced release"
     );
-    freed.map_err(|error| Failure::about(name, &error))
 }
 
 /// The user of this process and its host.

@@ -134,9 +134,12 @@ fn a_lock_is_freed_by_force_for_a_reason_only_and_the_next_one_enters() {
     let owner = seen["holders"][0]["owner"].as_str().expect("an owner").to_owned();
     let freed = lock(&bench, "free", &["--reason", why, "--yes"]);
     assert_eq!(freed.code, Some(0), "{freed:?}");
-    let line = freed.stderr.lines().find(|line| line.contains("audit")).expect("an audit line");
-    for part in [why, &owner, &bench.name, "free_lock", "done", "actor", "@"] {
-        assert!(line.contains(part), "{part} is not in {line}");
+    let lines: Vec<_> = freed.stderr.lines().filter(|line| line.contains("audit")).collect();
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    for (line, outcome) in lines.into_iter().zip(["begun", "done"]) {
+        for part in [why, &owner, &bench.name, "free_lock", outcome, "actor", "@"] {
+            assert!(line.contains(part), "{part} is not in {line}");
+        }
     }
     assert_eq!(next.end().code, Some(0));
     assert_eq!(times(&bench.path("entered")).len(), 1);
