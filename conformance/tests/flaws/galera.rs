@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
+use std::time::Duration;
 
-use conformance::protocol::{Failure, Outcome};
+use conformance::protocol::{Failure, LockRequest, Outcome};
 use conformance::variant::Variant;
 use conformance::{Contender, fresh_name, setup, with_tables};
 use distlock::LockKind;
@@ -11,11 +12,13 @@ use testbed::{Action, Command, Database, Proxy, Rule, Times};
 
 use crate::database::{Sql, left_in_stock, put_into_stock_at};
 use crate::scene::{
-    assert_both_hold, assert_kept_out, enter, enter_later, eventually, release, servers,
+    WAIT_TIMEOUT, assert_both_hold, assert_kept_out, enter, enter_later, eventually, release,
+    servers,
 };
 
 /// How often two transactions meet, if neither of them commits.
 const TRIES: usize = 5;
+const LEASE: Duration = Duration::from_millis(800);
 
 /// Where the tables of the locks are, at both nodes.
 fn nodes() -> &'static [(Database, String); 2] {
@@ -72,6 +75,29 @@ fn a_lock_in_a_table_is_one_for_both_nodes() {
         assert_kept_out(first, &name);
         assert_eq!(release(second, &others), Outcome::Released);
     }
+}
+
+#[test]
+fn a_token_that_a_node_gave_is_refused_at_the_other_node_after_a_newer_one() {
+    let [late, successor] = at_both(Variant::Usual, LockKind::MysqlTable);
+    let name = fresh_name();
+    put_into_stock_at(&nodes()[0].1, &name, 1);
+    let want = LockRequest::new(&name, LEASE).waiting(WAIT_TIMEOUT);
+    let lates = late.insist(&want);
+    late.freeze();
+    let successors = successor.lock(&want).expect("the first does not renew it");
+    assert!(lates.token < successors.token, "{lates:?} {successors:?}");
+    assert_eq!(successor.stock(successors.handle, &name, None, true).expect("a database"), Some(1));
+    late.thaw();
+    late.lost(lates.handle, WAIT_TIMEOUT);
+    // Its node refuses the token or, if it has not heard of the newer one, its COMMIT.
+    match late.stock(lates.handle, &name, Some(0), true) {
+        Ok(sold) => assert_eq!(sold, None),
+        Err(failure) => assert!(failure.message.contains("1213"), "{failure:?}"),
+    }
+    assert!(
+        successor.stock(successors.handle, &name, Some(0), true).expect("a database").is_some()
+    );
 }
 
 /// Both hold the row of the same lock, each at its node. Each sells one of its two units in that
