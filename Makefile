@@ -2,7 +2,8 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-# One after the other, but for servers that are installed while the compiler runs.
+# One after the other, but for what is installed while the compiler runs, and for tests that mostly
+# wait. Cargo would take its jobs from such a make: see MAKEFLAGS.
 ifndef BESIDE
 .NOTPARALLEL:
 endif
@@ -41,18 +42,13 @@ export RUST_TEST_THREADS ?= 4
 failpoints := seckill/failpoints,seckill/otlp
 
 .PHONY: help demo compare learn topologies soak demo-soak inject-bugs museum plants kill-rounds \
-  failover-rounds shard-rounds \
-  up ready ready-demo \
-  board-test board-figures accessibility demo-programs test check smoke-test \
-  test-quick test-times test-mysql test-valkey interop interop-short clients clients-test \
-  peers peers-aside peers-there \
-  jvm compare-jvm jvm-test jvm-test-short \
-  fuzz-api fuzz-api-short \
-  bench bench-check bench-load bench-locks bench-mysql bench-traces \
-  fmt fmt-check lint features package msrv tidy deny dev-binaries unit failpoints docs book \
-  check-compose \
-  check-image check-kubernetes check-monitoring try-compose \
-  install-servers install-demo-servers install-all clean-report
+  failover-rounds shard-rounds up ready ready-demo board-test board-figures accessibility \
+  demo-programs test check smoke-test test-quick test-times test-mysql test-valkey other-servers \
+  interop interop-short clients clients-test peers peers-aside peers-there short-forms jvm \
+  compare-jvm jvm-test jvm-test-short fuzz-api fuzz-api-short bench bench-check bench-load \
+  bench-locks bench-mysql bench-traces fmt fmt-check lint features package msrv tidy deny \
+  dev-binaries unit failpoints docs book check-compose check-image check-kubernetes \
+  check-monitoring try-compose install-servers install-demo-servers install-all clean-report
 
 help: ## Print this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -151,7 +147,6 @@ ready ready-demo:
 	@[ -e target/demo/loadtest ] || echo "building with $$(nproc) processors: $(first)"
 	@$(beside) $(servers) demo-programs
 
-# MAKEFLAGS would have cargo share the two jobs of this make.
 demo-programs:
 	@MAKEFLAGS= deploy/with_progress.sh $(build-demo)
 
@@ -173,9 +168,11 @@ test-times: install-all dev-binaries ## Run the tests and list the slowest thirt
 	  exit $$status
 
 # CI runs `make check test smoke-test`.
-test: tools peers-aside ## Run the tests, on real servers
-test: unit check-image failpoints peers-there interop-short clients-test jvm-test-short
-test: fuzz-api-short
+test: tools peers-aside unit check-image failpoints peers-there ## Run the tests, on real servers
+	@$(beside) -Otarget interop-short short-forms
+
+# What a target prints comes when it has ended, whole.
+short-forms: other-servers clients-test fuzz-api-short jvm-test-short
 
 check: fmt-check lint docs deny check-image check-compose check-monitoring
 check: ## Check form, documentation, images and alert rules
@@ -192,27 +189,31 @@ test-mysql: install-all dev-binaries ## Run the tests on MySQL instead of MariaD
 
 # Debian's Valkey 9 is fetched into target/valkey/; REDIS_SERVER=/path/to/server takes another one.
 # VALKEY_SUITE=trixie deploy/fetch-valkey.sh target/valkey8 fetches Valkey 8 and prints its path.
-test-valkey: install-servers dev-binaries ## Run the tests about Redis on Valkey instead of Redis
-	server="$${REDIS_SERVER:-$$(deploy/fetch-valkey.sh)}"; REDIS_SERVER="$$server" tests/about_redis.sh
+test-valkey: install-all dev-binaries ## Run the tests on Valkey instead of Redis
+	server="$${REDIS_SERVER:-$$(deploy/fetch-valkey.sh)}"; REDIS_SERVER="$$server" \
+	  tests/in_parallel.sh --workspace --locked --lib --bins --tests $(ARGS)
 
 # Ten minutes. Maven fetches Redisson and Curator. ARGS="redisson-4::" runs a part.
 # Of the whole workspace: a package by itself has its dependencies built with other features.
 with-interop := --workspace --features conformance/interop --locked
 lock-bench := $(with-interop) --bench locks
-interop-tests := cargo test $(with-interop) --test interop --
-client-checks := cargo test $(with-interop) --test conformance --
+interop-tests := MAKEFLAGS= cargo test $(with-interop) --test interop --
+client-checks := MAKEFLAGS= cargo test $(with-interop) --test conformance --
 interop: peers clients ## Meet Redisson, Curator and the clients of other languages on shared locks
 	$(interop-tests) --nocapture $(ARGS)
 	$(if $(ARGS),,$(client-checks) client-)
+
+other-servers: install-servers dev-binaries ## Sell on Valkey and on MySQL, which are fetched
+	tests/other_servers.sh
 
 # What is timed is not alone then, and contested locks are taken less often.
 interop-short: peers clients
 	INTEROP_REDISSON=3200 INTEROP_CURATOR=640 INTEROP_CLIENT=1600 INTEROP_LANGUAGES=4000 \
 	  $(interop-tests) --test-threads 3
 	$(client-checks) client-
-	cargo test $(lock-bench) -- --smoke
+	MAKEFLAGS= cargo test $(lock-bench) -- --smoke
 
-# What the tests start. MAKEFLAGS: as in demo-programs.
+# What the tests start.
 tools:
 	@$(beside) install-all dev-binaries
 
@@ -221,7 +222,8 @@ tools:
 peers-aside:
 	@[ "$$(id -u)" = 0 ] || deploy/install-servers.sh --for-interop
 	@mkdir -p target; exec 9>target/peers.lock; flock -n 9 || exit 0; \
-	  $(MAKE) --no-print-directory peers clients jvm </dev/null >target/peers.log 2>&1 &
+	  { $(MAKE) --no-print-directory peers clients jvm && tests/other_servers.sh --fetch; } \
+	    </dev/null >target/peers.log 2>&1 &
 
 peers-there:
 	@flock -n target/peers.lock true || \
@@ -240,7 +242,7 @@ jvm:
 	mvn -q -B -f jvm/pom.xml package
 
 jvm-test: jvm install-servers dev-binaries ## Run the tests of the replica in Java beside ours
-	cargo test --workspace --features loadtest/jvm --locked --test jvm $(ARGS)
+	MAKEFLAGS= cargo test --workspace --features loadtest/jvm --locked --test jvm $(ARGS)
 
 # Without those that take minutes of Java.
 jvm-test-short:
@@ -264,13 +266,14 @@ fuzz-api: install-all dev-binaries ## Send generated requests and compare answer
 fuzz-api-short: install-all dev-binaries
 	EXAMPLES=5 BOUNDS=proxy-admin tests/fuzz_api.sh
 
-# Four rows, and a build of its own.
+# Six rows, and a build of its own.
 bench-traces: ## Measure what traces cost a replica in processor time
 	@deploy/install-servers.sh --for-bench
 	$(build-release) --features seckill/otlp
 	mkdir -p $(report)
 	target/release/loadtest bench --json $(report)/bench-traces.json \
-	  --rows traces,traces-0,traces-grouped,traces-grouped-0 $(ARGS)
+	  --rows traces,traces-rate,traces-0,traces-grouped,traces-grouped-rate,traces-grouped-0 \
+	  $(ARGS)
 
 # Only rows of the replica in Java need it.
 jvm-rows := $(if $(filter --rows% --list,$(ARGS)),$(findstring jvm,$(ARGS)),jvm)

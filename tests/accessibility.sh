@@ -18,6 +18,11 @@ script=accessibility
 # shellcheck source=tests/own_cluster.sh
 . tests/own_cluster.sh
 
+# As clients/prepare.sh does, for Node knows its own list of authorities alone.
+system_authorities=${SSL_CERT_FILE:-/etc/ssl/certs/ca-certificates.crt}
+[ ! -r "$system_authorities" ] ||
+    export NODE_EXTRA_CA_CERTS="${NODE_EXTRA_CA_CERTS:-$system_authorities}"
+
 install_axe() {
     has_changed "$settings/package-lock.json" "$axe" || return 0
     mkdir -p "$axe"
