@@ -47,9 +47,9 @@ pub struct LockLs {
     /// Print JSON instead of a table.
     #[arg(long)]
     pub json: bool,
-    /// List instead tasks that wait for each other's locks, within a second: processes of
-    /// `seckill lock run`, and those of the library that have a deadlock detector in the Redis of
-    /// --redis-url. A `lock run` inside the command of another one holds the lock of both.
+    /// List instead tasks that wait for each other's locks, within a second where processors are
+    /// free: processes of `seckill lock run`, and those of the library that have a deadlock
+    /// detector in the Redis of --redis-url. A `lock run` inside the command of another one holds the lock of both.
     #[arg(long, conflicts_with_all = ["prefix", "kind", "watch"])]
     pub deadlocks: bool,
     /// List again, a second after each list, until Ctrl-C. JSON is one line a list then.
