@@ -6,6 +6,7 @@ use std::sync::Arc;
 use futures_util::future::{BoxFuture, try_join_all};
 
 use super::client::{EtcdClient, EtcdError, deadline};
+use super::contender::seconds;
 use super::key::{child, is_lease_id, prefix, range_end};
 use super::messages::{
     ASCENDING, BY_CREATION, Compare, DeleteRangeRequest, KeyValue, Operation, RangeRequest,
@@ -51,13 +52,44 @@ impl EtcdInspector {
             return Ok(snapshot(name.to_string(), LockState::Damaged(why)));
         }
         let mut contenders = contenders.into_iter();
-        let holder = contenders.next().map(|(id, kv)| holder(id, &kv));
+        let holder = match contenders.next() {
+            Some((id, kv)) => Some(self.holder(id, &kv).await?),
+            None => None,
+        };
         let waiters = contenders.by_ref().take(MAX_WAITERS).map(|(id, _)| id).collect();
         Ok(LockSnapshot {
             waiters: LockWaiters::Ordered(waiters),
             has_more_waiters: contenders.next().is_some(),
             ..snapshot(name.to_string(), LockState::of(holder.into_iter().collect()))
         })
+    }
+
+    /// What a key says. Other programs store nothing where these locks store the owner.
+    async fn holder(&self, id: String, kv: &KeyValue) -> Result<LockHolder, EtcdError> {
+        let has_lease = kv.lease != 0;
+        let lease =
+            if has_lease { self.lease(kv.lease).await? } else { RemainingLease::NoExpiry };
+        let owner = (!kv.value.is_empty()).then(|| String::from_utf8_lossy(&kv.value).into_owned());
+        Ok(LockHolder {
+            tag: owner.as_deref().and_then(OwnerTag::find),
+            owner,
+            token: u64::try_from(kv.create_revision).ok().map(Token),
+            place: has_lease.then(|| format!("lease {:x}", kv.lease)),
+            ..LockHolder::of_owner(id, lease)
+        })
+    }
+
+    /// What is left of a lease, in whole seconds. A user may have no right to read it, and a lease
+    /// that has ended has no rest.
+    async fn lease(&self, id: i64) -> Result<RemainingLease, EtcdError> {
+        let ask = |connection| rpc::lease_time_to_live(connection, id);
+        match self.client.call(deadline(), ask).await {
+            Ok(left @ 0..) => Ok(RemainingLease::Ends(seconds(left))),
+            Ok(_) | Err(EtcdError::LeaseNotFound | EtcdError::Refused(_)) => {
+                Ok(RemainingLease::Session)
+            }
+            Err(failure) => Err(failure),
+        }
     }
 
     /// Keys under the prefix that were created after that revision, the oldest first, and whether
@@ -125,20 +157,6 @@ fn snapshot(name: String, state: LockState) -> LockSnapshot {
         waiters: LockWaiters::Unknown,
         has_more_waiters: false,
         renewal: guarantees(kind).renewal,
-    }
-}
-
-/// What a key says. Other programs store nothing where these locks store the owner.
-fn holder(id: String, kv: &KeyValue) -> LockHolder {
-    let has_lease = kv.lease != 0;
-    let lease = if has_lease { RemainingLease::Session } else { RemainingLease::NoExpiry };
-    let owner = (!kv.value.is_empty()).then(|| String::from_utf8_lossy(&kv.value).into_owned());
-    LockHolder {
-        tag: owner.as_deref().and_then(OwnerTag::find),
-        owner,
-        token: u64::try_from(kv.create_revision).ok().map(Token),
-        place: has_lease.then(|| format!("lease {:x}", kv.lease)),
-        ..LockHolder::of_owner(id, lease)
     }
 }
 

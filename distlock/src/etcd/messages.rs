@@ -202,6 +202,22 @@ pub(crate) struct LeaseKeepAliveResponse {
 }
 
 #[derive(Clone, PartialEq, Message)]
+pub(crate) struct LeaseTimeToLiveRequest {
+    #[prost(int64, tag = "1")]
+    pub(crate) id: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct LeaseTimeToLiveResponse {
+    /// The whole seconds that are left; negative if there is no such lease.
+    #[prost(int64, tag = "3")]
+    pub(crate) ttl: i64,
+    /// In seconds. A leader that is new has not begun to count, and says that more is left.
+    #[prost(int64, tag = "4")]
+    pub(crate) granted_ttl: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
 pub(crate) struct WatchRequest {
     #[prost(message, optional, tag = "1")]
     pub(crate) create: Option<WatchCreateRequest>,

@@ -12,9 +12,9 @@ use tonic_prost::ProstCodec;
 
 use super::messages::{
     AuthenticateRequest, AuthenticateResponse, LeaseGrantRequest, LeaseGrantResponse,
-    LeaseKeepAliveRequest, LeaseKeepAliveResponse, LeaseRevokeRequest, LeaseRevokeResponse, NO_PUT,
-    RangeRequest, RangeResponse, TxnRequest, TxnResponse, WatchCreateRequest, WatchRequest,
-    WatchResponse,
+    LeaseKeepAliveRequest, LeaseKeepAliveResponse, LeaseRevokeRequest, LeaseRevokeResponse,
+    LeaseTimeToLiveRequest, LeaseTimeToLiveResponse, NO_PUT, RangeRequest, RangeResponse,
+    TxnRequest, TxnResponse, WatchCreateRequest, WatchRequest, WatchResponse,
 };
 
 /// The channel to a member, and what says in each request on it which user asks.
@@ -77,6 +77,17 @@ pub(crate) async fn revoke_lease(connection: MemberConnection, id: i64) -> Resul
     let _revoked: LeaseRevokeResponse =
         unary(connection, "/etcdserverpb.Lease/LeaseRevoke", request).await?;
     Ok(())
+}
+
+/// Reads how many seconds are left of a lease; negative if there is none of that id.
+pub(crate) async fn lease_time_to_live(
+    connection: MemberConnection,
+    id: i64,
+) -> Result<i64, Status> {
+    let request = LeaseTimeToLiveRequest { id };
+    let read: LeaseTimeToLiveResponse =
+        unary(connection, "/etcdserverpb.Lease/LeaseTimeToLive", request).await?;
+    Ok(read.ttl.min(read.granted_ttl))
 }
 
 /// Renews leases; returns one answer each, in their order.

@@ -8,7 +8,7 @@ use crate::support::{
     LONG, SHORT, assert_busy, await_queue, etcdctl, eventually, fresh_name, lock, locks, locks_at,
     options, queue, release, server, wait_for,
 };
-use distlock::{EtcdServer, LockError, LockName, LockState, Release};
+use distlock::{EtcdServer, LockError, LockName, LockState, Release, RemainingLease};
 use testbed::Bed;
 use tokio::task::block_in_place;
 
@@ -53,6 +53,28 @@ async fn etcdctl_lock_is_excluded_and_excludes() {
     assert!(!waiter.is_finished());
     theirs.stop(Duration::from_secs(5)).expect("it ends");
     release(waiter.await.expect("no panic").expect("the lock")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_left_of_a_lease_is_shown_and_a_key_without_one_has_no_expiry() {
+    let (locks, name) = (locks(), fresh_name());
+    let granted = etcdctl(server(), &["lease", "grant", "60"]);
+    let lease = granted.split(' ').nth(1).expect("its id");
+    let key = format!("{name}/2a");
+    etcdctl(server(), &["put", "--lease", lease, &key, "theirs"]);
+    let left = async || match &locks.inspect(&name).await.expect("an answer").state {
+        LockState::Held(holders) => holders[0].lease,
+        other => panic!("{other:?}"),
+    };
+    let RemainingLease::Ends(first) = left().await else { panic!("its server knows the rest") };
+    assert!(first > LONG && first < Duration::from_mins(1), "{first:?}");
+    eventually("less is left", async || {
+        matches!(left().await, RemainingLease::Ends(left) if left < first)
+    })
+    .await;
+    etcdctl(server(), &["put", &key, "theirs"]);
+    assert_eq!(left().await, RemainingLease::NoExpiry);
+    etcdctl(server(), &["del", &key]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
