@@ -232,7 +232,9 @@ pub use inspector::{ListCursor, LockInspector, LockPage};
 pub use kind::{Backend, RedisKeys, UnknownLockKind};
 pub use kinds::{LockKind, guarantees, locker};
 pub use lease::{Lease, Validity};
-pub use lock_snapshot::{LockHolder, LockSnapshot, LockState, LockWaiters, RemainingLease};
+pub use lock_snapshot::{
+    LockHolder, LockSnapshot, LockState, LockWaiter, LockWaiters, RemainingLease,
+};
 pub use locker::{Acquisition, Hold, Locker, Release, Renewal, RenewalTarget, Renewer, Request};
 pub use locks::Locks;
 pub use lost_signal::LostSignal;

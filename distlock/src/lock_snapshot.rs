@@ -81,9 +81,19 @@ pub enum LockWaiters {
     /// The server does not know its waiters.
     Unknown,
     /// In the order in which they get the lock; at most the first 1,000.
-    Ordered(Vec<String>),
+    Ordered(Vec<LockWaiter>),
     /// In no order; at most 1,000.
-    Unordered(Vec<String>),
+    Unordered(Vec<LockWaiter>),
+}
+
+/// One contender that waits for a lock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LockWaiter {
+    /// What distinguishes it on its server: a request, a znode, a lease, or a connection.
+    pub id: String,
+    /// What its owner says of its process, if the server stores it
+    /// ([`Locks::with_owner_tag`](crate::Locks::with_owner_tag)).
+    pub tag: Option<OwnerTag>,
 }
 
 #[cfg(any(
@@ -107,6 +117,13 @@ impl LockHolder {
             place: None,
             servers: 1,
         }
+    }
+}
+
+/// The waiter with that id, and the tag that is in it.
+impl From<String> for LockWaiter {
+    fn from(id: String) -> Self {
+        Self { tag: OwnerTag::find(&id), id }
     }
 }
 

@@ -4,7 +4,7 @@
 //! The tag is a suffix of the owner's id, `<id>@<host>/<process>/<label>/<ms since 1970>`.
 //! Mechanisms compare ids as a whole, so every kind that stores its owner stores the tag with it.
 //! That takes no record beside the lock and no round trip, and the tag ends with the hold. Waiters
-//! have one too where a server stores its queue.
+//! of `etcd` and `zookeeper` have one too: their keys and nodes store the owner.
 
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

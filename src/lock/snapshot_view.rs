@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use distlock::{LockHolder, LockSnapshot, LockState, LockWaiters, OwnerTag, RemainingLease};
+use distlock::{
+    LockHolder, LockSnapshot, LockState, LockWaiter, LockWaiters, OwnerTag, RemainingLease,
+};
 use serde_json::{Value, json};
 
 /// One lock as JSON. `kinds` are those that it may be of.
@@ -77,18 +79,17 @@ fn milliseconds(time: Duration) -> u64 {
 }
 
 fn waiters_as_json(lock: &LockSnapshot) -> Value {
-    let (is_ordered, ids) = match &lock.waiters {
+    let (is_ordered, waiters) = match &lock.waiters {
         LockWaiters::Unknown => return json!({"known": false}),
-        LockWaiters::Ordered(ids) => (true, ids),
-        LockWaiters::Unordered(ids) => (false, ids),
+        LockWaiters::Ordered(waiters) => (true, waiters),
+        LockWaiters::Unordered(waiters) => (false, waiters),
     };
-    let tag = |id: &String| OwnerTag::find(id).as_ref().map(tag_as_json);
     json!({
         "known": true,
         "ordered": is_ordered,
         "complete": !lock.has_more_waiters,
-        "ids": ids,
-        "tags": ids.iter().map(tag).collect::<Vec<_>>(),
+        "ids": waiters.iter().map(|one| &one.id).collect::<Vec<_>>(),
+        "tags": waiters.iter().map(|one| one.tag.as_ref().map(tag_as_json)).collect::<Vec<_>>(),
     })
 }
 
@@ -107,7 +108,7 @@ pub(super) fn waiters(lock: &LockSnapshot) -> String {
     let more = if lock.has_more_waiters { "+" } else { "" };
     match &lock.waiters {
         LockWaiters::Unknown => "?".to_owned(),
-        LockWaiters::Ordered(ids) | LockWaiters::Unordered(ids) => format!("{}{more}", ids.len()),
+        LockWaiters::Ordered(all) | LockWaiters::Unordered(all) => format!("{}{more}", all.len()),
     }
 }
 
@@ -138,11 +139,8 @@ pub(super) fn holder(holder: &LockHolder) -> String {
 }
 
 /// One waiter in a line.
-fn waiter(id: &str) -> String {
-    match OwnerTag::find(id) {
-        Some(tag) => format!("{id}, {tag}"),
-        None => id.to_owned(),
-    }
+fn waiter(LockWaiter { id, tag }: &LockWaiter) -> String {
+    tag.as_ref().map_or_else(|| id.clone(), |tag| format!("{id}, {tag}"))
 }
 
 /// All that is known of a lock, as text.
@@ -161,8 +159,8 @@ pub(super) fn as_text(lock: &LockSnapshot) -> String {
         LockWaiters::Ordered(_) => format!("waiters: {count}, in order"),
         LockWaiters::Unordered(_) => format!("waiters: {count}"),
     });
-    if let LockWaiters::Ordered(ids) | LockWaiters::Unordered(ids) = &lock.waiters {
-        lines.extend(ids.iter().map(|id| format!("  {}", waiter(id).escape_debug())));
+    if let LockWaiters::Ordered(all) | LockWaiters::Unordered(all) = &lock.waiters {
+        lines.extend(all.iter().map(|one| format!("  {}", waiter(one).escape_debug())));
     }
     lines.join("\n")
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use conformance::listed;
 use distlock::{
     Guarantees, Guard, HoldKind, LockError, LockHolder, LockName, LockOptions, LockSnapshot,
-    LockState, LockWaiters, Locks, OwnerTag, RemainingLease,
+    LockState, LockWaiter, LockWaiters, Locks, OwnerTag, RemainingLease,
 };
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
@@ -38,6 +38,11 @@ pub(crate) const CHECKS: &[Check] = &[
         asked: of_servers_that_know_their_holder,
         run: a_time_out_names_the_holder,
     },
+    Check {
+        name: "inspection_names_the_process_of_a_waiter",
+        asked: with_tagged_waiters,
+        run: a_waiter_is_named,
+    },
 ];
 
 /// Of kinds on servers, except those whose transaction is the lock.
@@ -49,6 +54,15 @@ fn of_servers_that_know_their_holder(subject: &Subject) -> Applicability {
         ),
         no @ Applicability::No(_) => no,
     }
+}
+
+/// Of kinds whose servers store the owner of a waiter.
+fn with_tagged_waiters(subject: &Subject) -> Applicability {
+    let kinds = ["zookeeper", "etcd"];
+    Applicability::of_those_that(
+        kinds.contains(&subject.kind.as_str()),
+        "stores no owner of a waiter",
+    )
 }
 
 /// Of kinds whose leases end by the server's clock.
@@ -78,6 +92,14 @@ async fn until(
         }
         assert!(Instant::now() < deadline, "last seen: {seen:?}");
         sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// The waiters that the server knows.
+fn waiters(seen: &LockSnapshot) -> &[LockWaiter] {
+    match &seen.waiters {
+        LockWaiters::Unknown => &[],
+        LockWaiters::Ordered(waiters) | LockWaiters::Unordered(waiters) => waiters,
     }
 }
 
@@ -149,9 +171,8 @@ fn a_waiter_gets_it(arena: &Arena) {
         let guard = locks.lock(&name, &arena.options(Duration::ZERO)).await.expect("it is free");
         let waits = wait_for(&others, &name, arena.options(LONG));
         let holder = the_holder(&locks, &name).await;
-        until(&locks, &name, |seen| match &seen.waiters {
-            LockWaiters::Unknown => true,
-            LockWaiters::Ordered(waiters) | LockWaiters::Unordered(waiters) => waiters.len() == 1,
+        until(&locks, &name, |seen| {
+            seen.waiters == LockWaiters::Unknown || waiters(seen).len() == 1
         })
         .await;
         let freed = Instant::now();
@@ -220,5 +241,24 @@ fn a_time_out_names_the_holder(arena: &Arena) {
             assert_eq!((&tag.label[..], tag.process), ("the-first", std::process::id()));
         }
         guard.release().await.expect("a release");
+    });
+}
+
+fn a_waiter_is_named(arena: &Arena) {
+    arena.run(async || {
+        let (locks, others) = arena.two_locks().await;
+        let tag = OwnerTag::of_this_process("the waiter");
+        let (name, others) = (fresh_name(), others.with_owner_tag(tag.clone()));
+        let locks = locks.with_owner_tag(OwnerTag::of_this_process("the holder"));
+        let guard = locks.lock(&name, &arena.options(Duration::ZERO)).await.expect("it is free");
+        let waits = wait_for(&others, &name, arena.options(LONG));
+        let seen = until(&locks, &name, |seen| !waiters(seen).is_empty()).await;
+        let [waiter] = waiters(&seen) else { panic!("one waits: {seen:?}") };
+        let shown = waiter.tag.clone().expect("a tag");
+        assert!(shown.asked_at_ms > 0, "{shown:?}");
+        assert_eq!(OwnerTag { asked_at_ms: 0, ..shown }, tag);
+        guard.release().await.expect("a release");
+        let next = waits.await.expect("no panic").expect("the lock");
+        next.release().await.expect("a release");
     });
 }

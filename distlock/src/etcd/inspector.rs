@@ -1,5 +1,6 @@
 //! The inspector of `etcd`: reads the contenders for a lock, those of other programs as well.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use super::rpc;
 use crate::inspector::{CursorPosition, ListCursor, MAX_WAITERS, NO_LOCK_NAME};
 use crate::{
     LockError, LockHolder, LockInspector, LockKind, LockName, LockPage, LockSnapshot, LockState,
-    LockWaiters, OwnerTag, RemainingLease, Token, guarantees,
+    LockWaiter, LockWaiters, OwnerTag, RemainingLease, Token, guarantees,
 };
 
 /// The keys of one read.
@@ -56,7 +57,9 @@ impl EtcdInspector {
             Some((id, kv)) => Some(self.holder(id, &kv).await?),
             None => None,
         };
-        let waiters = contenders.by_ref().take(MAX_WAITERS).map(|(id, _)| id).collect();
+        let waiters = contenders.by_ref().take(MAX_WAITERS);
+        let waiters = waiters.map(|(id, kv)| LockWaiter { id, tag: OwnerTag::find(&text(&kv)) });
+        let waiters = waiters.collect();
         Ok(LockSnapshot {
             waiters: LockWaiters::Ordered(waiters),
             has_more_waiters: contenders.next().is_some(),
@@ -67,9 +70,8 @@ impl EtcdInspector {
     /// What a key says. Other programs store nothing where these locks store the owner.
     async fn holder(&self, id: String, kv: &KeyValue) -> Result<LockHolder, EtcdError> {
         let has_lease = kv.lease != 0;
-        let lease =
-            if has_lease { self.lease(kv.lease).await? } else { RemainingLease::NoExpiry };
-        let owner = (!kv.value.is_empty()).then(|| String::from_utf8_lossy(&kv.value).into_owned());
+        let lease = if has_lease { self.lease(kv.lease).await? } else { RemainingLease::NoExpiry };
+        let owner = (!kv.value.is_empty()).then(|| text(kv).into_owned());
         Ok(LockHolder {
             tag: owner.as_deref().and_then(OwnerTag::find),
             owner,
@@ -146,6 +148,10 @@ impl EtcdInspector {
             }
         }
     }
+}
+
+fn text(kv: &KeyValue) -> Cow<'_, str> {
+    String::from_utf8_lossy(&kv.value)
 }
 
 fn snapshot(name: String, state: LockState) -> LockSnapshot {

@@ -36,7 +36,7 @@ impl NamedInspector {
         let waiting = sqlx::query(WAITERS_SQL).bind(&hashed);
         let mut waiters = Vec::new();
         for row in session.fetch_all(waiting).await? {
-            waiters.push(format!("connection {}", row.try_get::<u64, _>(0)?));
+            waiters.push(format!("connection {}", row.try_get::<u64, _>(0)?).into());
         }
         let has_more_waiters = waiters.len() > MAX_WAITERS;
         waiters.truncate(MAX_WAITERS);

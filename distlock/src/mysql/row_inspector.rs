@@ -206,8 +206,9 @@ impl RowInspector {
             None => LockState::Free,
         };
         let waiters = waits.waiters.iter().take(MAX_WAITERS);
+        let waiters = waiters.map(|id| format!("connection {id}").into());
         Ok(LockSnapshot {
-            waiters: LockWaiters::Unordered(waiters.map(|id| format!("connection {id}")).collect()),
+            waiters: LockWaiters::Unordered(waiters.collect()),
             has_more_waiters: lists.is_cut || waits.waiters.len() > MAX_WAITERS,
             ..Self::snapshot(name.to_string(), state)
         })

@@ -16,7 +16,7 @@ use super::scan::escape_glob;
 use super::script::LuaScript;
 use super::stored_key::{StoredKey, stored_keys};
 use crate::inspector::MAX_WAITERS;
-use crate::{LockError, LockHolder, LockName, LockState, LockWaiters, RemainingLease};
+use crate::{LockError, LockHolder, LockName, LockState, LockWaiter, LockWaiters, RemainingLease};
 
 /// Reads locks of one key each.
 static INSPECT_KEYS: LazyLock<LuaScript> =
@@ -231,8 +231,8 @@ fn holders(members: &[(Vec<u8>, RemainingLease)], shares: bool) -> Option<Vec<Lo
     Some(holders)
 }
 
-fn text(waiter: &[u8]) -> String {
-    String::from_utf8_lossy(waiter).into_owned()
+fn waiter(id: &[u8]) -> LockWaiter {
+    String::from_utf8_lossy(id).into_owned().into()
 }
 
 fn fair(answers: &[Value]) -> Option<LockReading> {
@@ -246,7 +246,7 @@ fn fair(answers: &[Value]) -> Option<LockReading> {
         let alive: HashSet<&[u8]> = alive.iter().map(|(member, _)| &member[..]).collect();
         queue.retain(|waiter| alive.contains(&waiter[..]));
     }
-    let waiters = LockWaiters::Ordered(queue.iter().map(|waiter| text(waiter)).collect());
+    let waiters = LockWaiters::Ordered(queue.iter().map(|id| waiter(id)).collect());
     Some(LockReading { state: LockState::of(holders), waiters, has_more_waiters })
 }
 
@@ -257,7 +257,7 @@ fn read_write(answers: &[Value]) -> Option<LockReading> {
     let mut queue = [members(4)?, members(6)?].concat();
     let has_more_waiters = queue.len() > MAX_WAITERS;
     queue.truncate(MAX_WAITERS);
-    let waiters = queue.iter().map(|(waiter, _)| text(waiter)).collect();
+    let waiters = queue.iter().map(|(id, _)| waiter(id)).collect();
     let (state, waiters) = (LockState::of(holds), LockWaiters::Unordered(waiters));
     Some(LockReading { state, waiters, has_more_waiters })
 }

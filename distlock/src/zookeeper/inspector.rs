@@ -1,7 +1,7 @@
 //! The inspector of `zookeeper`: reads the children of a lock's znode, those of Curator as well.
 
 use futures_util::future::{BoxFuture, try_join_all};
-use zookeeper_client::{Client, Error};
+use zookeeper_client::{Client, Error, Stat};
 
 use super::ZooKeeperServer;
 use super::path::{BASE_PATH, container, decoded, in_order};
@@ -9,8 +9,11 @@ use super::session::{RequestError, ZooKeeperSession, deadline};
 use crate::inspector::{CursorPosition, ListCursor, MAX_WAITERS, NO_LOCK_NAME};
 use crate::{
     LockError, LockHolder, LockInspector, LockKind, LockName, LockPage, LockSnapshot, LockState,
-    LockWaiters, OwnerTag, RemainingLease, Token, guarantees,
+    LockWaiter, LockWaiters, OwnerTag, RemainingLease, Token, guarantees,
 };
+
+/// The most waiters of a lock whose nodes are read: each is a request of its own.
+const MAX_TAGS: usize = 16;
 
 pub(crate) struct ZooKeeperInspector {
     pub(crate) server: ZooKeeperServer,
@@ -34,8 +37,8 @@ impl ZooKeeperInspector {
                         break;
                     }
                 }
-                let waiters = nodes.by_ref().take(MAX_WAITERS);
-                let waiters = waiters.map(|waiter| (*waiter).to_owned()).collect();
+                let waiters = nodes.by_ref().take(MAX_WAITERS).copied();
+                let waiters = Self::waiters(session, &container, waiters).await?;
                 let state = LockState::of(holder.into_iter().collect());
                 (state, LockWaiters::Ordered(waiters), nodes.next().is_some())
             }
@@ -63,12 +66,7 @@ impl ZooKeeperInspector {
         container: &str,
         node: &str,
     ) -> Result<Option<LockHolder>, RequestError> {
-        let path = format!("{container}/{node}");
-        let read = session.ask_again(deadline(), |client| client.get_data(&path)).await;
-        let (data, stat) = match read {
-            Err(RequestError::Refused(Error::NoNode)) => return Ok(None),
-            read => read?,
-        };
+        let Some((data, stat)) = data(session, container, node).await? else { return Ok(None) };
         let is_ephemeral = stat.ephemeral_owner != 0;
         let lease = if is_ephemeral { RemainingLease::Session } else { RemainingLease::NoExpiry };
         let owner = (!data.is_empty()).then(|| String::from_utf8_lossy(&data).into_owned());
@@ -79,6 +77,34 @@ impl ZooKeeperInspector {
             place: is_ephemeral.then(|| format!("session {:#x}", stat.ephemeral_owner)),
             ..LockHolder::of_owner(node.to_owned(), lease)
         }))
+    }
+
+    /// Those of these nodes, in their order; the first of them with their tags. All are asked for
+    /// before one is answered.
+    async fn waiters(
+        session: &ZooKeeperSession,
+        container: &str,
+        nodes: impl Iterator<Item = &str>,
+    ) -> Result<Vec<LockWaiter>, RequestError> {
+        try_join_all(nodes.enumerate().map(async |(place, node)| {
+            let read = if place < MAX_TAGS { data(session, container, node).await? } else { None };
+            let tag = read.and_then(|(data, _)| OwnerTag::find(str::from_utf8(&data).ok()?));
+            Ok(LockWaiter { id: node.to_owned(), tag })
+        }))
+        .await
+    }
+}
+
+/// What a node stores; `None` if it was removed since.
+async fn data(
+    session: &ZooKeeperSession,
+    container: &str,
+    node: &str,
+) -> Result<Option<(Vec<u8>, Stat)>, RequestError> {
+    let path = format!("{container}/{node}");
+    match session.ask_again(deadline(), |client| client.get_data(&path)).await {
+        Err(RequestError::Refused(Error::NoNode)) => Ok(None),
+        read => read.map(Some),
     }
 }
 

@@ -179,7 +179,7 @@ async fn a_holder_that_waits_for_another_row_and_waiters_behind_waiters_are_show
         if let LockWaiters::Unordered(shown) = &seen.waiters
             && is_held
             && shown.len() == 3
-            && waiters.iter().all(|waiter| shown.contains(waiter))
+            && shown.iter().all(|waiter| waiters.contains(&waiter.id))
         {
             break;
         }

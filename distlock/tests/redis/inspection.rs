@@ -9,8 +9,8 @@ use crate::support::{
     LONG, Look, at_once, connect, eventually, fresh_name, granted, locks_of, options, server,
 };
 use distlock::{
-    Guard, LockError, LockKind, LockName, LockSnapshot, LockState, LockWaiters, Locks, Release,
-    RemainingLease,
+    Guard, LockError, LockKind, LockName, LockSnapshot, LockState, LockWaiter, LockWaiters, Locks,
+    Release, RemainingLease,
 };
 use redis::AsyncCommands;
 use testbed::{Bed, RedisOptions};
@@ -237,7 +237,11 @@ async fn a_queue_of_more_waiters_than_are_shown_says_so() {
         connection.pexpire::<_, ()>(&waiters, 60_000).await.expect("an end");
         let seen = locks.inspect(&scene.name).await.expect("an answer");
         let LockWaiters::Ordered(shown) = &seen.waiters else { panic!("{seen:?}") };
-        assert!(shown[..] == ids[..1000], "{} are shown", shown.len());
+        assert!(
+            shown.iter().map(|waiter| &waiter.id).eq(&ids[..1000]),
+            "{} are shown",
+            shown.len()
+        );
         assert_eq!(seen.has_more_waiters, is_more, "{many}");
     }
 }
@@ -346,7 +350,10 @@ async fn the_queue_of_a_fair_lock_is_shown_in_its_order() {
     let queue = scene.key("distlock_fair_queue");
     let queue: Vec<String> = connection.lrange(queue, 0, -1).await.expect("an answer");
     let seen = locks.inspect(&scene.name).await.expect("an answer");
-    assert_eq!(seen.waiters, LockWaiters::Ordered(queue));
+    assert_eq!(
+        seen.waiters,
+        LockWaiters::Ordered(queue.into_iter().map(LockWaiter::from).collect())
+    );
     assert!(locks.force_release(&scene.name, guard.owner().as_str()).await.expect("an answer"));
     for waiter in waiters {
         waiter.await.expect("it had the lock");

@@ -64,7 +64,7 @@ async fn a_lock_of_curator_is_shown_with_its_node_and_its_queue() {
     let [shown] = seen.state.holders() else { panic!("{seen:?}") };
     assert_eq!((shown.id.clone(), shown.owner.as_deref()), (node(&holder), Some("192.0.2.7")));
     assert_eq!(shown.lease, RemainingLease::Session);
-    assert_eq!(seen.waiters, LockWaiters::Ordered(vec![node(&waiter)]));
+    assert_eq!(seen.waiters, LockWaiters::Ordered(vec![node(&waiter).into()]));
     assert_eq!(names(&locks, &format!("{folder}/"), 10).await, std::slice::from_ref(&lock));
 
     make(&client, &format!("{lock}/leases"), CreateMode::Persistent, b"").await;
