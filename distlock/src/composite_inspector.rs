@@ -194,8 +194,8 @@ fn merge<'a>(holders: impl Iterator<Item = &'a LockHolder>, needed: usize) -> Ve
             known.servers += 1;
             leases.push(holder.lease);
         } else {
-            // A member's token is no token of the whole.
-            let whole = LockHolder { token: None, place: None, ..holder.clone() };
+            // A member's token is no token of the whole, and the whole is held from the last on.
+            let whole = LockHolder { held_for: None, token: None, place: None, ..holder.clone() };
             merged.push((whole, vec![holder.lease]));
         }
     }

@@ -257,6 +257,7 @@ mod tests {
                     holds: None,
                     shares: false,
                     lease: RemainingLease::NoExpiry,
+                    held_for: None,
                     token: None,
                     place: None,
                     servers: 1,

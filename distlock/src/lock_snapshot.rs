@@ -54,6 +54,9 @@ pub struct LockHolder {
     pub shares: bool,
     /// How long the server keeps the hold.
     pub lease: RemainingLease,
+    /// How long the owner has held the lock, by the server's clock; `None` if the server does not
+    /// store since when.
+    pub held_for: Option<Duration>,
     /// The fencing token, if it is stored with the lock.
     pub token: Option<Token>,
     /// The holder's host and process or port, if the server stores them.
@@ -113,6 +116,7 @@ impl LockHolder {
             holds: None,
             shares: false,
             lease,
+            held_for: None,
             token: None,
             place: None,
             servers: 1,

@@ -48,6 +48,7 @@ fn holder_as_json(holder: &LockHolder) -> Value {
         "holds": holder.holds,
         "shares": holder.shares,
         "lease": lease_as_json(holder.lease),
+        "held_ms": holder.held_for.map(milliseconds),
         "token": holder.token.map(|token| token.0.to_string()),
         "place": holder.place,
         "servers": holder.servers,
@@ -130,6 +131,7 @@ pub(super) fn holder(holder: &LockHolder) -> String {
         parts.push("reads".to_owned());
     }
     parts.push(format!("lease {}", lease(holder.lease)));
+    parts.extend(holder.held_for.map(|time| format!("held for {:.1} s", time.as_secs_f64())));
     parts.extend(holder.token.map(|token| format!("token {token}")));
     parts.extend(holder.place.as_ref().map(|place| format!("at {place}")));
     if holder.servers > 1 {

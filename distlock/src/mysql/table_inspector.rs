@@ -16,7 +16,8 @@ use crate::{
 };
 
 const COLUMNS: &str = "name, owner, hold_count, token, host, pid, \
-     TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), expires_at) AS left_us";
+     TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), expires_at) AS left_us, \
+     TIMESTAMPDIFF(MICROSECOND, acquired_at, UTC_TIMESTAMP(6)) AS held_us";
 
 /// Frees the row of that owner, as its last release does. The token stays.
 const FORCE_RELEASE_SQL: &str = "UPDATE lock_holders SET \
@@ -52,15 +53,17 @@ fn state(row: &MySqlRow) -> Result<LockState, StatementError> {
 }
 
 fn holder(row: &MySqlRow, owner: String) -> Result<LockHolder, StatementError> {
-    let left_us: i64 = row.try_get("left_us")?;
+    // Negative once the lease has ended, or the server's clock was set back.
+    let time = |column| -> Result<_, StatementError> {
+        Ok(Duration::from_micros(row.try_get::<i64, _>(column)?.try_into().unwrap_or_default()))
+    };
     let (host, pid): (String, u32) = (row.try_get("host")?, row.try_get("pid")?);
-    let lease =
-        RemainingLease::Ends(Duration::from_micros(u64::try_from(left_us).unwrap_or_default()));
     Ok(LockHolder {
         holds: Some(u64::from(row.try_get::<u32, _>("hold_count")?)),
         token: Some(Token(row.try_get("token")?)),
         place: Some(format!("{host}, process {pid}")),
-        ..LockHolder::of_owner(owner, lease)
+        held_for: Some(time("held_us")?),
+        ..LockHolder::of_owner(owner, RemainingLease::Ends(time("left_us")?))
     })
 }
 

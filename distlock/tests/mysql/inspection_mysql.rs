@@ -49,6 +49,31 @@ async fn rows_are_listed_in_pages_and_free_ones_are_left_out() {
 }
 
 #[tokio::test]
+async fn a_row_tells_how_long_it_is_held_and_a_re_entry_changes_nothing() {
+    let (locks, name) = (locks_on(LockKind::MysqlTable, &server().await), fresh_name());
+    let held_for = async || {
+        let seen = locks.inspect(&name).await.expect("an answer");
+        let [holder] = seen.state.holders() else { panic!("{seen:?}") };
+        holder.held_for.expect("the server stores it")
+    };
+    let asked = Instant::now();
+    let guard = locks.lock(&name, &try_now()).await.expect("the lock");
+    let taken = Instant::now();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let owner = guard.owner().clone();
+    let again = locks.lock_as(owner, &name, &try_now()).await.expect("the lock");
+    let (at_least, shown) = (taken.elapsed(), held_for().await);
+    assert!(at_least <= shown && shown <= asked.elapsed(), "{at_least:?} {shown:?}");
+    for guard in [again, guard] {
+        guard.release().await.expect("a release");
+    }
+    let retaken = Instant::now();
+    let guard = locks.lock(&name, &try_now()).await.expect("the lock");
+    assert!(held_for().await <= retaken.elapsed(), "an owner before it counts");
+    guard.release().await.expect("a release");
+}
+
+#[tokio::test]
 async fn a_database_without_tables_has_no_locks_and_gets_no_tables() {
     own().database.create_database("bare").expect("a database");
     let (url, acquire) = (own().database.url("bare"), Duration::from_secs(4));
