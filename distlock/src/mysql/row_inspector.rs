@@ -67,7 +67,8 @@ const ROWS_SQL: &str = "SELECT name FROM lock_rows WHERE name > ? AND name LIKE 
 
 const CONTENDED_ONLY: &str = "the server shows the holder of a row only while another waits";
 const STALE_LISTS: &str = "other readers keep the server from renewing its lists of row locks";
-const NO_LOCK_LIST: &str = "the server has no list of row locks, or the right PROCESS is missing";
+const NO_RIGHT: &str = "the right PROCESS is missing: the server shows no row locks";
+const NOT_READ: &str = "the row locks of MySQL (performance_schema.data_locks) are not read";
 
 pub(crate) struct RowInspector {
     pub(crate) server: MySqlServer,
@@ -144,7 +145,7 @@ impl RowLockLists {
         session.pin();
         session.execute_raw(BEGIN_SQL).await?;
         let lists = match Self::read_new(&mut last_read, &mut session).await {
-            Err(failure) if is_not_told(&failure) => Err(NO_LOCK_LIST),
+            Err(failure) if is_not_told(&failure) => Err(reason(&mut session).await?),
             lists => lists?,
         };
         session.execute_raw("ROLLBACK").await?;
@@ -185,6 +186,13 @@ impl RowLockLists {
 /// No such table (`MySQL` has other ones), or no right to read it.
 fn is_not_told(failure: &StatementError) -> bool {
     matches!(failure, StatementError::Answer { number: 1109 | 1142 | 1146 | 1227, .. })
+}
+
+/// Why the server does not show its lists to this session. What MySQL has is never read.
+async fn reason(session: &mut MySqlSession) -> Result<&'static str, StatementError> {
+    let answer = session.raw("SELECT VERSION() LIKE '%MariaDB%'").await?;
+    let is_mariadb = answer.first().is_some_and(|row| row.try_get(0).unwrap_or_default());
+    Ok(if is_mariadb { NO_RIGHT } else { NOT_READ })
 }
 
 impl RowInspector {

@@ -217,6 +217,31 @@ async fn a_holder_that_waits_for_another_row_and_waiters_behind_waiters_are_show
 }
 
 #[tokio::test]
+async fn a_row_is_unknown_for_the_reason_of_its_server() {
+    let server = server().await;
+    for statement in [
+        "CREATE USER IF NOT EXISTS 'rowless'@'%' IDENTIFIED BY 'rowless'",
+        "GRANT SELECT ON locks.* TO 'rowless'@'%'",
+    ] {
+        sqlx::raw_sql(statement).execute(server.pool()).await.expect("a user");
+    }
+    let (locks, name) = (locks_on(LockKind::MysqlRow, &server), fresh_name());
+    let guard = locks.lock(&name, &try_now()).await.expect("the lock");
+    let is_mariadb = own().database.version().contains("MariaDB");
+    let wanted = if is_mariadb { "the right PROCESS" } else { "the row locks of MySQL" };
+    let mut readers = vec![locks_on(LockKind::MysqlRow, &server_for("rowless:rowless"))];
+    if !is_mariadb {
+        readers.push(locks.clone());
+    }
+    for readers in readers {
+        let seen = readers.inspect(&name).await.expect("an answer");
+        let LockState::Unknown(reason) = seen.state else { panic!("{seen:?}") };
+        assert!(reason.starts_with(wanted), "{reason}");
+    }
+    guard.release().await.expect("a release");
+}
+
+#[tokio::test]
 async fn a_user_without_the_right_to_end_the_connection_is_denied_and_the_lock_stays() {
     let server = server().await;
     for statement in [
