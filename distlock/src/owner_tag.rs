@@ -4,7 +4,8 @@
 //! The tag is a suffix of the owner's id, `<id>@<host>/<process>/<label>/<ms since 1970>`.
 //! Mechanisms compare ids as a whole, so every kind that stores its owner stores the tag with it.
 //! That takes no record beside the lock and no round trip, and the tag ends with the hold. Waiters
-//! of `etcd` and `zookeeper` have one too: their keys and nodes store the owner.
+//! of `etcd` and `zookeeper` have one too: their keys and nodes store the owner. So have those of
+//! `fair` and `read-write`: the ids of their requests end in it.
 
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

@@ -34,7 +34,9 @@ use crate::redis::holds::{HoldScripts, ScriptArgs, ScriptSet};
 use crate::redis::inspector::RedisInspector;
 use crate::redis::key_form::KeyForm;
 use crate::redis::keys::own_key;
-use crate::{Acquisition, Guarantees, LockInspector, LockKind, Locker, Owner, Request, guarantees};
+use crate::{
+    Acquisition, Guarantees, LockInspector, LockKind, LockName, Locker, Owner, Request, guarantees,
+};
 
 const HOLDS_PREFIX: &str = "distlock_fair";
 
@@ -45,7 +47,7 @@ const SCRIPTS: ScriptSet = ScriptSet {
     args_of_request: script_args,
 };
 
-fn script_args(Request { name, id, .. }: &Request, publish: &str) -> ScriptArgs {
+fn script_args(name: &LockName, id: &str, publish: &str) -> ScriptArgs {
     let own = |prefix| format!("{}:{id}", own_key(prefix, name));
     let keys = [HOLDS_PREFIX, "distlock_fair_queue", "distlock_fair_waiters"];
     let mut keys: Vec<_> = keys.map(|prefix| own_key(prefix, name)).into();

@@ -4,9 +4,10 @@
 //! A hold is a member `request:owner` of a sorted set, scored with its end by the server's clock.
 //! So each hold of a re-entrant owner, and each reader, has its own lease: none shortens another's,
 //! and no renewal keeps a dead one alive. A hold is named after its request, so an acquire that is
-//! sent again counts once. A release leaves a latch for [`LATCH_TTL`], or until its answer has
-//! come. The latch returns the first answer to a repeated release, and refuses an acquire that
-//! arrives after it.
+//! sent again counts once. The id of a request ends in the tag of its owner, if that has one: a
+//! waiter is nothing but its request. A release leaves a latch for [`LATCH_TTL`], or until its
+//! answer has come. The latch returns the first answer to a repeated release, and refuses an acquire
+//! that arrives after it.
 //!
 //! A first attempt that finds the lock busy leaves no trace, as `tryLock()` requires. Then the
 //! waiter subscribes to its channel. From the next attempt on the server knows it, for
@@ -29,8 +30,8 @@ use super::script::LuaScript;
 use super::signal::Subscription;
 use super::{RedisConnection, RedisServer};
 use crate::{
-    Acquisition, Hold, LockError, Release, Renewal, RenewalTarget, Renewer, Request, Validity,
-    WakeEvent, WakeStrategy,
+    Acquisition, Hold, LockError, LockName, OwnerTag, Release, Renewal, RenewalTarget, Renewer,
+    Request, Validity, WakeEvent, WakeStrategy,
 };
 
 /// How long a waiter counts as alive after a look. The dead are passed over after that.
@@ -57,8 +58,9 @@ pub(crate) struct ScriptSet {
     pub(crate) args_of_request: ScriptArgsOf,
 }
 
-/// What is passed about a request, given the command by which scripts wake waiters.
-type ScriptArgsOf = fn(&Request, &str) -> ScriptArgs;
+/// What is passed about a lock and the request of that id, given the command by which scripts wake
+/// waiters.
+type ScriptArgsOf = fn(&LockName, &str, &str) -> ScriptArgs;
 
 /// What a kind passes to its scripts about one request.
 pub(crate) struct ScriptArgs {
@@ -96,13 +98,30 @@ impl HoldScripts {
     }
 
     pub(crate) fn begin(self: &Arc<Self>, request: Request) -> Box<dyn Acquisition> {
-        let args_of_request = (self.args_of_request)(&request, self.server.publish());
+        let id = stored_id(&request);
+        self.begin_as(id, request)
+    }
+
+    /// Begins the request that the server stores by that id.
+    pub(crate) fn begin_as(self: &Arc<Self>, id: String, request: Request) -> Box<dyn Acquisition> {
+        let args_of_request = (self.args_of_request)(&request.name, &id, self.server.publish());
         let call = ScriptCall {
             scripts: Arc::clone(self),
             request,
+            id: id.into(),
             args_of_request: Arc::new(args_of_request),
         };
         Box::new(HoldAcquisition { call, repeated: false, place: None, look: Duration::ZERO })
+    }
+}
+
+/// The id by which the server stores a request: with the tag of its owner, so that a waiter has one.
+/// No tag has a colon, which ends the id in a hold.
+fn stored_id(Request { id, owner, .. }: &Request) -> String {
+    let owner = owner.as_str();
+    match owner.rsplit_once('@') {
+        Some((_, tag)) if OwnerTag::find(owner).is_some() => format!("{id}@{tag}"),
+        _ => id.to_string(),
     }
 }
 
@@ -111,6 +130,8 @@ impl HoldScripts {
 struct ScriptCall {
     scripts: Arc<HoldScripts>,
     request: Request,
+    /// As the server stores it.
+    id: Arc<str>,
     args_of_request: Arc<ScriptArgs>,
 }
 
@@ -120,7 +141,7 @@ impl ScriptCall {
     }
 
     async fn acquire(&self, patience: Duration) -> Result<CallResult<i64>, CallError> {
-        let (owner, id) = (self.request.owner.as_str(), self.request.id.to_string());
+        let (owner, id) = (self.request.owner.as_str(), &*self.id);
         let args = (owner, id, ms(self.request.lease), ms(patience), &self.args_of_request.acquire);
         idempotent_call(&self.scripts.server, &self.scripts.acquire, &self.keys(), args).await
     }
@@ -129,7 +150,7 @@ impl ScriptCall {
     /// the script's text: a server that is hung now may run both later, and could not ask for it
     /// then.
     async fn release(&self, whole: bool) -> RedisResult<i64> {
-        let (owner, id) = (self.request.owner.as_str(), self.request.id.to_string());
+        let (owner, id) = (self.request.owner.as_str(), &*self.id);
         let args = (owner, id, ms(LATCH_TTL), &self.args_of_request.release);
         let mut connection = self.scripts.server.connection();
         let script = &self.scripts.release;
@@ -154,7 +175,7 @@ struct HoldAcquisition {
 impl HoldAcquisition {
     /// Another process may take the lock meanwhile; the attempt then finds its lease.
     async fn give_way(&self) {
-        let ScriptCall { scripts, request, args_of_request } = &self.call;
+        let ScriptCall { scripts, request, args_of_request, .. } = &self.call;
         if !args_of_request.is_shared || request.may_hold {
             return;
         }
@@ -285,7 +306,9 @@ impl HoldsRenewer {
         let keys: Vec<_> = keys.iter().map(String::as_str).collect();
         let args: Vec<_> = holds
             .iter()
-            .flat_map(|hold| [format!("{}:{}", hold.id, hold.owner), ms(hold.lease).to_string()])
+            .flat_map(|hold| {
+                [format!("{}:{}", stored_id(hold), hold.owner), ms(hold.lease).to_string()]
+            })
             .collect();
         self.script.call(&mut self.connection.clone(), &keys, args).await
     }

@@ -174,14 +174,13 @@ impl RedisInspector {
                 // What is no such text is no hold of that owner.
                 let member = String::from_utf8_lossy(&member);
                 let Some((id, whose)) = member.split_once(':') else { continue };
-                let Ok(id) = Uuid::parse_str(id) else { continue };
                 if whose != owner {
                     continue;
                 }
-                let owner = Owner::from_text(owner);
-                let (name, lease) = (name.clone(), Duration::ZERO);
+                let (stored, owner) = (id.to_owned(), Owner::from_text(owner));
+                let (name, id, lease) = (name.clone(), Uuid::nil(), Duration::ZERO);
                 let request = Request { name, owner, may_hold: false, id, lease };
-                scripts.begin(request).abandon().await?;
+                scripts.begin_as(stored, request).abandon().await?;
                 released = true;
             }
         }

@@ -35,7 +35,9 @@ use crate::redis::holds::{HoldScripts, ScriptArgs, ScriptSet};
 use crate::redis::inspector::RedisInspector;
 use crate::redis::key_form::KeyForm;
 use crate::redis::keys::own_key;
-use crate::{Acquisition, Guarantees, LockInspector, LockKind, Locker, Owner, Request, guarantees};
+use crate::{
+    Acquisition, Guarantees, LockInspector, LockKind, LockName, Locker, Owner, Request, guarantees,
+};
 
 const WRITE_HOLDS_PREFIX: &str = "distlock_rw_write";
 const READ_HOLDS_PREFIX: &str = "distlock_rw_read";
@@ -46,17 +48,17 @@ const READ_SCRIPTS: ScriptSet = ScriptSet {
     acquire: include_str!("../../lua/rw_read.lua"),
     release: include_str!("../../lua/rw_release.lua"),
     holds: READ_HOLDS_PREFIX,
-    args_of_request: |request, publish| script_args(request, READERS_CHANNEL, publish),
+    args_of_request: |name, id, publish| script_args(name, id, READERS_CHANNEL, publish),
 };
 
 const WRITE_SCRIPTS: ScriptSet = ScriptSet {
     acquire: include_str!("../../lua/rw_write.lua"),
     release: READ_SCRIPTS.release,
     holds: WRITE_HOLDS_PREFIX,
-    args_of_request: |request, publish| script_args(request, WRITERS_CHANNEL, publish),
+    args_of_request: |name, id, publish| script_args(name, id, WRITERS_CHANNEL, publish),
 };
 
-fn script_args(Request { name, id, .. }: &Request, channel: &str, publish: &str) -> ScriptArgs {
+fn script_args(name: &LockName, id: &str, channel: &str, publish: &str) -> ScriptArgs {
     let keys = [
         WRITE_HOLDS_PREFIX,
         READ_HOLDS_PREFIX,

@@ -10,7 +10,7 @@ use crate::support::{
     LONG, but_for_one_standstill, connect, eventually, granted, locks_of, server,
 };
 use distlock::{
-    Backends, Lease, LockError, LockKind, LockOptions, Locks, LossCause, Release, locker,
+    Backends, Lease, LockError, LockKind, LockOptions, Locks, LossCause, OwnerTag, Release, locker,
 };
 use redis::AsyncCommands;
 use tokio::runtime;
@@ -252,6 +252,7 @@ async fn a_dead_holder_is_succeeded_when_its_lease_ends_and_a_removed_one_at_the
 #[tokio::test]
 async fn a_renewed_hold_outlives_its_lease_and_a_late_release_is_distinguished() {
     let (scene, locks, other) = (Scene::new().await, process().await, process().await);
+    let locks = locks.with_owner_tag(OwnerTag::of_this_process("renewed"));
     let lease = Duration::from_millis(4500);
     let renewed = LockOptions::new(Duration::ZERO, Lease::Renewed(lease));
     let guard = locks.lock(&scene.name, &renewed).await.expect("the lock");

@@ -16,7 +16,7 @@ fn lock(name: &str, asked_at_ms: u64) -> Value {
     });
     let waiters = json!({
         "known": true, "ordered": true, "complete": true,
-        "ids": ["5e1d:2@db3/4712/seckill/7", "another program"],
+        "ids": ["5e1d@db3/4712/seckill/7", "another program"],
         "tags": [{"label": "seckill", "host": "db3", "process": 4712, "asked_at_ms": 7}, null],
     });
     json!({
