@@ -220,7 +220,7 @@ async fn a_holder_that_waits_for_another_row_and_waiters_behind_waiters_are_show
 async fn a_row_is_unknown_for_the_reason_of_its_server() {
     let server = server().await;
     for statement in [
-        "CREATE USER IF NOT EXISTS 'rowless'@'%' IDENTIFIED BY 'rowless'",
+        "CREATE USER IF NOT EXISTS 'rowless'@'%'",
         "GRANT SELECT ON locks.* TO 'rowless'@'%'",
     ] {
         sqlx::raw_sql(statement).execute(server.pool()).await.expect("a user");
@@ -229,7 +229,7 @@ async fn a_row_is_unknown_for_the_reason_of_its_server() {
     let guard = locks.lock(&name, &try_now()).await.expect("the lock");
     let is_mariadb = own().database.version().contains("MariaDB");
     let wanted = if is_mariadb { "the right PROCESS" } else { "the row locks of MySQL" };
-    let mut readers = vec![locks_on(LockKind::MysqlRow, &server_for("rowless:rowless"))];
+    let mut readers = vec![locks_on(LockKind::MysqlRow, &server_for("rowless"))];
     if !is_mariadb {
         readers.push(locks.clone());
     }
