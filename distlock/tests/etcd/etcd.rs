@@ -68,9 +68,10 @@ async fn what_is_left_of_a_lease_is_shown_and_a_key_without_one_has_no_expiry() 
     };
     let RemainingLease::Ends(first) = left().await else { panic!("its server knows the rest") };
     assert!(first > LONG && first < Duration::from_mins(1), "{first:?}");
-    eventually("less is left", async || {
-        matches!(left().await, RemainingLease::Ends(left) if left < first)
-    })
+    eventually(
+        "less is left",
+        async || matches!(left().await, RemainingLease::Ends(left) if left < first),
+    )
     .await;
     etcdctl(server(), &["put", &key, "theirs"]);
     assert_eq!(left().await, RemainingLease::NoExpiry);

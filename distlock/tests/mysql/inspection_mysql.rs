@@ -219,10 +219,9 @@ async fn a_holder_that_waits_for_another_row_and_waiters_behind_waiters_are_show
 #[tokio::test]
 async fn a_row_is_unknown_for_the_reason_of_its_server() {
     let server = server().await;
-    for statement in [
-        "CREATE USER IF NOT EXISTS 'rowless'@'%'",
-        "GRANT SELECT ON locks.* TO 'rowless'@'%'",
-    ] {
+    for statement in
+        ["CREATE USER IF NOT EXISTS 'rowless'@'%'", "GRANT SELECT ON locks.* TO 'rowless'@'%'"]
+    {
         sqlx::raw_sql(statement).execute(server.pool()).await.expect("a user");
     }
     let (locks, name) = (locks_on(LockKind::MysqlRow, &server), fresh_name());

@@ -11,6 +11,8 @@ use super::process::{DEADLINE, POLL_INTERVAL, measures_figures, runs_all_scenari
 
 /// From opening the page to the first violation on the screen, in s.
 const VIOLATION_BAR_S: f64 = 20.0;
+/// How often a challenge is raced until its fault is seen.
+const MAX_CHALLENGE_RACES: u32 = 3;
 /// Reads the begin of what the page shows.
 const PAGE_TEXT: &str = "return document.body.innerText.slice(0, 5000)";
 
@@ -104,8 +106,18 @@ impl Page {
         let is_shown =
             format!("document.querySelector('#challenge h2').innerText.endsWith(' {number}')");
         self.shows(&is_shown, DEADLINE).await;
-        self.shows("document.querySelector('#challenge .outcome').innerText !== ''", DEADLINE)
-            .await;
+        let is_judged = "document.querySelector('#challenge .outcome').innerText !== ''";
+        self.shows(is_judged, DEADLINE).await;
+        // On a busy machine the moment of the fault may not come in time, and the page says so.
+        for _ in 1..MAX_CHALLENGE_RACES {
+            if !self.text("#challenge .outcome").await.starts_with("Not counted:") {
+                break;
+            }
+            self.shows("!document.getElementById('start').disabled", DEADLINE).await;
+            self.click("#start").await;
+            self.shows(&is_judged.replace("!==", "==="), DEADLINE).await;
+            self.shows(is_judged, DEADLINE).await;
+        }
         let outcome = self.text("#challenge .outcome").await;
         let right = self.text("#lane-right .outcome").await;
         assert!(right.ends_with("Oversold: 0. Users who bought twice: 0."), "{number}: {right}");
