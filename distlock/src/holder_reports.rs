@@ -1,7 +1,7 @@
 //! The holders that keep waiters waiting: seen through the inspector, logged, and put into errors.
 //!
-//! A wait of at least half a second asks which owner holds the lock: after three quarters of it or a
-//! second, and then every second. A process asks once a second for each name, and at most
+//! A wait of at least half a second asks which owner holds the lock: after three quarters of it or
+//! a second, and then every second. A process asks once a second for each name, and at most
 //! [`MAX_QUESTIONS`] at a time; all its waiters share the answer. Shorter waits ask nothing.
 
 use std::collections::HashMap;

@@ -48,8 +48,8 @@ pub struct LockLs {
     #[arg(long)]
     pub json: bool,
     /// List instead tasks that wait for each other's locks, within a second where processors are
-    /// free: processes of `seckill lock run`, and those of the library that have a deadlock
-    /// detector in the Redis of --redis-url. A `lock run` inside the command of another one holds the lock of both.
+    /// free. Those are of `seckill lock run`, and of the library with a deadlock detector in the
+    /// Redis of --redis-url. A `lock run` inside the command of another one holds the lock of both.
     #[arg(long, conflicts_with_all = ["prefix", "kind", "watch"])]
     pub deadlocks: bool,
     /// List again, a second after each list, until Ctrl-C. JSON is one line a list then.

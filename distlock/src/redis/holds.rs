@@ -6,8 +6,8 @@
 //! and no renewal keeps a dead one alive. A hold is named after its request, so an acquire that is
 //! sent again counts once. The id of a request ends in the tag of its owner, if that has one: a
 //! waiter is nothing but its request. A release leaves a latch for [`LATCH_TTL`], or until its
-//! answer has come. The latch returns the first answer to a repeated release, and refuses an acquire
-//! that arrives after it.
+//! answer has come. The latch returns the first answer to a repeated release, and refuses an
+//! acquire that arrives after it.
 //!
 //! A first attempt that finds the lock busy leaves no trace, as `tryLock()` requires. Then the
 //! waiter subscribes to its channel. From the next attempt on the server knows it, for
@@ -115,8 +115,8 @@ impl HoldScripts {
     }
 }
 
-/// The id by which the server stores a request: with the tag of its owner, so that a waiter has one.
-/// No tag has a colon, which ends the id in a hold.
+/// The id by which the server stores a request: with the tag of its owner, so that a waiter has
+/// one. No tag has a colon, which ends the id in a hold.
 fn stored_id(Request { id, owner, .. }: &Request) -> String {
     let owner = owner.as_str();
     match owner.rsplit_once('@') {

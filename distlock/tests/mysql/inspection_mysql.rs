@@ -49,7 +49,7 @@ async fn rows_are_listed_in_pages_and_free_ones_are_left_out() {
 }
 
 #[tokio::test]
-async fn a_row_tells_how_long_it_is_held_and_a_re_entry_changes_nothing() {
+async fn the_time_since_a_row_was_taken_is_shown_and_a_re_entry_does_not_restart_it() {
     let (locks, name) = (locks_on(LockKind::MysqlTable, &server().await), fresh_name());
     let held_for = async || {
         let seen = locks.inspect(&name).await.expect("an answer");

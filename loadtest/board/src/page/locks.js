@@ -73,7 +73,8 @@ class LockPanel {
     const { state, reason, holders, holder_count: count } = lock;
     const lines = holders.map((one) => [[holderText(one)], [leaseText(one)], [tokenText(one)]]);
     if (!lines.length) lines.push([[], [], []]);
-    if (state !== 'held') lines[0][0].unshift(t(`lock_${state}`), ...(reason ? [saidText(reason)] : []));
+    const why = reason ? [saidText(reason)] : [];
+    if (state !== 'held') lines[0][0].unshift(t(`lock_${state}`), ...why);
     const more = count - holders.length;
     if (more > 0) lines[lines.length - 1][0].push(t('lock_more', { count: more }));
     const columns = ['holder', 'lease', 'token'];
