@@ -57,7 +57,8 @@ impl<'a> WatchedSale<'a> {
         let sale = Sale::open(deployment, cell_plan).await?;
         let target = Target::parse(deployment.url())?;
         let plan = sale.plan(&sale.users, target, cell_plan.load.requests_per_user);
-        let arrival = Arrival::Constant(users_per_s);
+        // At random: users at equal distances might never meet on a quick machine.
+        let arrival = Arrival::Poisson(users_per_s);
         let plan = Plan { arrival, timeout: REQUEST_TIMEOUT, ..plan };
         plan.check()?;
         let connections = drive::connect(&plan).await?;
