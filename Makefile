@@ -199,7 +199,7 @@ with-interop := --workspace --features conformance/interop --locked
 lock-bench := $(with-interop) --bench locks
 interop-tests := MAKEFLAGS= cargo test $(with-interop) --test interop --
 client-checks := MAKEFLAGS= cargo test $(with-interop) --test conformance --
-interop: peers clients ## Meet Redisson, Curator and the clients of other languages on shared locks
+interop: peers ## Meet Redisson, Curator and the clients of other languages on shared locks
 	$(interop-tests) --nocapture $(ARGS)
 	$(if $(ARGS),,$(client-checks) client-)
 
@@ -207,7 +207,7 @@ other-servers: install-servers dev-binaries ## Sell on Valkey and on MySQL, whic
 	tests/other_servers.sh
 
 # What is timed is not alone then, and contested locks are taken less often.
-interop-short: peers clients
+interop-short: peers
 	INTEROP_REDISSON=3200 INTEROP_CURATOR=640 INTEROP_CLIENT=1600 INTEROP_LANGUAGES=4000 \
 	  $(interop-tests) --test-threads 3
 	$(client-checks) client-
@@ -222,7 +222,7 @@ tools:
 peers-aside:
 	@[ "$$(id -u)" = 0 ] || deploy/install-servers.sh --for-interop
 	@mkdir -p target; exec 9>target/peers.lock; flock -n 9 || exit 0; \
-	  { $(MAKE) --no-print-directory peers clients jvm && tests/other_servers.sh --fetch; } \
+	  { $(MAKE) --no-print-directory peers jvm && tests/other_servers.sh --fetch; } \
 	    </dev/null >target/peers.log 2>&1 &
 
 peers-there:
@@ -230,7 +230,8 @@ peers-there:
 	  { echo "waiting for programs in other languages: target/peers.log"; \
 	    flock target/peers.lock true; }
 
-peers:
+# After the clients: both install what they need in the same place.
+peers: clients
 	@deploy/install-servers.sh --for-interop
 	mvn -q -B -f conformance/interop/pom.xml compile
 	mvn -q -B -f conformance/interop/pom.xml compile -P redisson-3

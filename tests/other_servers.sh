@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # A sale on Valkey and one on MySQL, whatever servers are installed. Both are fetched into target/,
-# once. For `make test`; `make test-valkey` and `make test-mysql` run all that is about them.
+# once. For `make test`; `make test-valkey` and `make test-mysql` run all tests on them. Where they
+# may not be fetched (NO_INSTALL=1), or no key of Debian's archive is there, nothing is sold on them,
+# and a line says so.
 #
 #   --fetch    only fetches them
 #
@@ -8,6 +10,16 @@
 set -eu -o pipefail
 cd "$(dirname "$0")/.."
 
+lacks() {
+    echo "other-servers: nothing was sold on Valkey and MySQL: $1" >&2
+    exit 0
+}
+
+keyring=/usr/share/keyrings/debian-archive-keyring.gpg
+if [ ! -e target/mysql/root ] || [ ! -e target/valkey/root ]; then
+    [ -z "${NO_INSTALL-}" ] || lacks "NO_INSTALL forbids to fetch them"
+    [ -e "$keyring" ] || lacks "debian-archive-keyring is missing"
+fi
 valkey=$(deploy/fetch-valkey.sh)
 mysql=$(deploy/fetch-mysql.sh)
 [ "${1-}" != --fetch ] || exit 0

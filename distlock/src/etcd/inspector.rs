@@ -54,7 +54,7 @@ impl EtcdInspector {
         }
         let mut contenders = contenders.into_iter();
         let holder = match contenders.next() {
-            Some((id, kv)) => Some(self.holder(id, &kv).await?),
+            Some((id, kv)) => Some(self.holder(id, &kv).await),
             None => None,
         };
         let waiters = contenders.by_ref().take(MAX_WAITERS);
@@ -68,29 +68,26 @@ impl EtcdInspector {
     }
 
     /// What a key says. Other programs store nothing where these locks store the owner.
-    async fn holder(&self, id: String, kv: &KeyValue) -> Result<LockHolder, EtcdError> {
+    async fn holder(&self, id: String, kv: &KeyValue) -> LockHolder {
         let has_lease = kv.lease != 0;
-        let lease = if has_lease { self.lease(kv.lease).await? } else { RemainingLease::NoExpiry };
+        let lease = if has_lease { self.lease(kv.lease).await } else { RemainingLease::NoExpiry };
         let owner = (!kv.value.is_empty()).then(|| text(kv).into_owned());
-        Ok(LockHolder {
+        LockHolder {
             tag: owner.as_deref().and_then(OwnerTag::find),
             owner,
             token: u64::try_from(kv.create_revision).ok().map(Token),
             place: has_lease.then(|| format!("lease {:x}", kv.lease)),
             ..LockHolder::of_owner(id, lease)
-        })
+        }
     }
 
-    /// What is left of a lease, in whole seconds. A user may have no right to read it, and a lease
-    /// that has ended has no rest.
-    async fn lease(&self, id: i64) -> Result<RemainingLease, EtcdError> {
+    /// What is left of a lease, in whole seconds. A user may have no right to read it, a member may
+    /// not answer, and a lease that has ended has no rest: then it is only known that it ends.
+    async fn lease(&self, id: i64) -> RemainingLease {
         let ask = |connection| rpc::lease_time_to_live(connection, id);
         match self.client.call(deadline(), ask).await {
-            Ok(left @ 0..) => Ok(RemainingLease::Ends(seconds(left))),
-            Ok(_) | Err(EtcdError::LeaseNotFound | EtcdError::Refused(_)) => {
-                Ok(RemainingLease::Session)
-            }
-            Err(failure) => Err(failure),
+            Ok(left @ 0..) => RemainingLease::Ends(seconds(left)),
+            _ => RemainingLease::Session,
         }
     }
 

@@ -174,7 +174,7 @@ impl RedisInspector {
                 // What is no such text is no hold of that owner.
                 let member = String::from_utf8_lossy(&member);
                 let Some((id, whose)) = member.split_once(':') else { continue };
-                if whose != owner {
+                if whose != owner || id.is_empty() {
                     continue;
                 }
                 let (stored, owner) = (id.to_owned(), Owner::from_text(owner));

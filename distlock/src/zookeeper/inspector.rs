@@ -1,6 +1,6 @@
 //! The inspector of `zookeeper`: reads the children of a lock's znode, those of Curator as well.
 
-use futures_util::future::{BoxFuture, try_join_all};
+use futures_util::future::{BoxFuture, join_all, try_join_all};
 use zookeeper_client::{Client, Error, Stat};
 
 use super::ZooKeeperServer;
@@ -14,13 +14,19 @@ use crate::{
 
 /// The most waiters of a lock whose nodes are read: each is a request of its own.
 const MAX_TAGS: usize = 16;
+/// The same of each lock of a list.
+const MAX_TAGS_IN_LIST: usize = 1;
 
 pub(crate) struct ZooKeeperInspector {
     pub(crate) server: ZooKeeperServer,
 }
 
 impl ZooKeeperInspector {
-    async fn read(session: &ZooKeeperSession, name: &LockName) -> Result<LockSnapshot, LockError> {
+    async fn read(
+        session: &ZooKeeperSession,
+        name: &LockName,
+        tags: usize,
+    ) -> Result<LockSnapshot, LockError> {
         let container = container(name)?;
         let children = children(session, &container).await?;
         let (state, waiters, has_more_waiters) = match in_order(&children) {
@@ -38,7 +44,7 @@ impl ZooKeeperInspector {
                     }
                 }
                 let waiters = nodes.by_ref().take(MAX_WAITERS).copied();
-                let waiters = Self::waiters(session, &container, waiters).await?;
+                let waiters = Self::waiters(session, &container, waiters, tags).await;
                 let state = LockState::of(holder.into_iter().collect());
                 (state, LockWaiters::Ordered(waiters), nodes.next().is_some())
             }
@@ -79,17 +85,19 @@ impl ZooKeeperInspector {
         }))
     }
 
-    /// Those of these nodes, in their order; the first of them with their tags. All are asked for
-    /// before one is answered.
+    /// Those of these nodes, in their order; the first of them with their tags, where these can be
+    /// read. All are asked for before one is answered.
     async fn waiters(
         session: &ZooKeeperSession,
         container: &str,
         nodes: impl Iterator<Item = &str>,
-    ) -> Result<Vec<LockWaiter>, RequestError> {
-        try_join_all(nodes.enumerate().map(async |(place, node)| {
-            let read = if place < MAX_TAGS { data(session, container, node).await? } else { None };
+        tags: usize,
+    ) -> Vec<LockWaiter> {
+        join_all(nodes.enumerate().map(async |(place, node)| {
+            let read = if place < tags { data(session, container, node).await } else { Ok(None) };
+            let read = read.ok().flatten();
             let tag = read.and_then(|(data, _)| OwnerTag::find(str::from_utf8(&data).ok()?));
-            Ok(LockWaiter { id: node.to_owned(), tag })
+            LockWaiter { id: node.to_owned(), tag }
         }))
         .await
     }
@@ -138,7 +146,7 @@ impl LockInspector for ZooKeeperInspector {
     fn inspect<'a>(&'a self, name: &'a LockName) -> BoxFuture<'a, Result<LockSnapshot, LockError>> {
         Box::pin(async move {
             let session = self.server.session(deadline()).await?;
-            Self::read(&session, name).await
+            Self::read(&session, name, MAX_TAGS).await
         })
     }
 
@@ -166,7 +174,7 @@ impl LockInspector for ZooKeeperInspector {
             let mut locks = try_join_all(names.iter().map(async |text| {
                 let name = LockName::new(text.as_str()).ok();
                 if let Some(name) = name.filter(|name| container(name).is_ok()) {
-                    return Self::read(&session, &name).await;
+                    return Self::read(&session, &name, MAX_TAGS_IN_LIST).await;
                 }
                 let state = LockState::Damaged(NO_LOCK_NAME.to_owned());
                 Ok(Self::snapshot(text.clone(), state))
@@ -187,7 +195,7 @@ impl LockInspector for ZooKeeperInspector {
     ) -> BoxFuture<'a, Result<bool, LockError>> {
         Box::pin(async move {
             let session = self.server.session(deadline()).await?;
-            let lock = Self::read(&session, name).await?;
+            let lock = Self::read(&session, name, 0).await?;
             if !lock.state.holders().iter().any(|holder| holder.id == id) {
                 return Ok(false);
             }

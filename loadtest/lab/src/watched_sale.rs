@@ -1,4 +1,4 @@
-//! A sale that is watched while it runs: users arrive at a steady rate, an observer sees each
+//! A sale that is watched while it runs: users arrive at random moments, an observer sees each
 //! event of the history, and the judge gives the verdict afterwards. A person may inject faults
 //! meanwhile.
 

@@ -171,7 +171,9 @@ impl Bench {
         if cluster.flavor() == Flavor::MySql
             && cells.iter().filter_map(|cell| cell.setup()).any(is_of_mariadb)
         {
-            return Err(Error::Usage("the row galera is MariaDB's: leave it out".to_owned()));
+            return Err(Error::Usage(
+                "galera and sharded are MariaDB's: leave out their rows".to_owned(),
+            ));
         }
         // Any deployment's tokens are good at all others.
         let deployment = cluster.deploy(DeploymentSpec::default()).await?;

@@ -25,6 +25,8 @@ pub(super) struct Dialect {
     log: &'static str,
     /// Lines of the option file of a member of a group.
     member: &'static str,
+    /// The same of a pair.
+    pair: &'static str,
 }
 
 /// `init-rpl-role` has a server that crashed cut its log where the engine had not committed: in a
@@ -43,10 +45,10 @@ const MARIADB: Dialect = Dialect {
              log_slave_updates = ON\n\
              gtid_strict_mode = ON\n\
              init-rpl-role = SLAVE\n",
+    pair: "",
 };
 
-/// A primary that crashed keeps all that is in its log; a clone of its successor replaces that. A
-/// clone asks for no older transactions, so a replica need not log, and flush, what it applies.
+/// A primary that crashed keeps all that is in its log; a clone of its successor replaces that.
 const MYSQL: Dialect = Dialect {
     source: "source",
     replica: "replica",
@@ -59,10 +61,12 @@ const MYSQL: Dialect = Dialect {
     log: "gtid_mode = ON\n\
           enforce_gtid_consistency = ON\n",
     member: "super_read_only = ON\n\
-             log_replica_updates = OFF\n\
              plugin-load-add = semisync_source.so\n\
              plugin-load-add = semisync_replica.so\n\
              plugin-load-add = mysql_clone.so\n",
+    // A clone asks for no older transactions, and nothing else follows the replica of a pair. So it
+    // need not log, and flush, what it applies.
+    pair: "log_replica_updates = OFF\n",
 };
 
 impl Dialect {
@@ -80,14 +84,15 @@ impl Dialect {
     }
 
     /// The part of the option file for members of a group.
-    pub(super) fn render_member(&self, replication: Replication) -> String {
+    pub(super) fn render_member(&self, replication: Replication, is_pair: bool) -> String {
         let Self { source, replica, member, .. } = self;
+        let pair = if is_pair { self.pair } else { "" };
         let confirms = match replication {
             Replication::SemiSync => "ON",
             Replication::Async => "OFF",
         };
         format!(
-            "{member}\
+            "{member}{pair}\
              sync_binlog = 1\n\
              rpl_semi_sync_{replica}_enabled = {confirms}\n\
              rpl_semi_sync_{source}_wait_point = AFTER_SYNC\n\

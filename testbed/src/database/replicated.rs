@@ -41,6 +41,8 @@ pub enum Replication {
 pub(super) struct Member {
     pub(super) password: String,
     replication: Replication,
+    /// Whether there are two servers.
+    is_pair: bool,
 }
 
 impl Member {
@@ -59,7 +61,7 @@ impl Member {
 
     /// Renders the part of the option file for members.
     pub(super) fn render(&self, flavor: Flavor) -> String {
-        Dialect::of(flavor).render_member(self.replication)
+        Dialect::of(flavor).render_member(self.replication, self.is_pair)
     }
 }
 
@@ -84,7 +86,7 @@ impl ReplicatedDatabase {
         replicas: usize,
     ) -> Result<Self> {
         let password = Uuid::new_v4().simple().to_string();
-        let member = Member { password: password.clone(), replication };
+        let member = Member { password: password.clone(), replication, is_pair: replicas == 1 };
         let server = Server::find(bed, flavor)?;
         let start_one = || {
             let extras = Extras { member: Some(member.clone()), ..Extras::default() };
