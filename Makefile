@@ -2,8 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-# One after the other, but for what is installed while the compiler runs, and for tests that mostly
-# wait. Cargo would take its jobs from such a make: see MAKEFLAGS.
+# One after the other, but for what $(beside) makes. Cargo would take its jobs: see MAKEFLAGS.
 ifndef BESIDE
 .NOTPARALLEL:
 endif

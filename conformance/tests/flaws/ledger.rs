@@ -317,8 +317,12 @@ const LEDGER: &[Entry] = &[
         flaw: "a holder that is paused past its lease works on unless its token is checked",
         shown: &["fence::a_holder_that_is_paused_past_its_lease_writes_all_the_same"],
         repaired_by: "its token, checked at the read and at the write",
-        gone: &["fence::\
-          a_holder_whose_token_is_checked_at_the_read_and_at_the_write_sells_nothing_late"],
+        gone: &[
+            "fence::\
+          a_holder_whose_token_is_checked_at_the_read_and_at_the_write_sells_nothing_late",
+            "galera::\
+          a_token_that_a_node_gave_is_refused_at_the_other_node_after_a_newer_one",
+        ],
     },
     Entry {
         kinds: &[Redisson, Fair, ReadWrite, Multi, MysqlTable, Zookeeper, Etcd, Nats],

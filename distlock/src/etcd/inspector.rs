@@ -81,8 +81,8 @@ impl EtcdInspector {
         }
     }
 
-    /// What is left of a lease, in whole seconds. A user may have no right to read it, a member may
-    /// not answer, and a lease that has ended has no rest: then it is only known that it ends.
+    /// What is left of a lease, in whole seconds. It is only known to end if the user may not read
+    /// it, if no member answers, or if it has ended.
     async fn lease(&self, id: i64) -> RemainingLease {
         let ask = |connection| rpc::lease_time_to_live(connection, id);
         match self.client.call(deadline(), ask).await {

@@ -14,7 +14,7 @@ use crate::{
 
 /// The most waiters of a lock whose nodes are read: each is a request of its own.
 const MAX_TAGS: usize = 16;
-/// The same of each lock of a list.
+/// The most waiters of each lock of a list whose nodes are read.
 const MAX_TAGS_IN_LIST: usize = 1;
 
 pub(crate) struct ZooKeeperInspector {

@@ -367,9 +367,12 @@ mod tests {
         let named = ROWS.iter().filter(|row| row.is_by_name()).map(|row| row.name);
         let named: Vec<&str> = named.collect();
         let servers = ["sentinel", "redis-cluster", "galera"];
+        let shards = ["sharded", "sharded-cpu", "sharded-front"];
         let ensembles = ["zookeeper-ensemble", "etcd-ensemble"];
-        let traces = ["traces", "traces-0", "traces-grouped", "traces-grouped-0"];
-        assert_eq!(named, [&servers[..], &ensembles, &["jvm-virtual-threads"], &traces].concat());
+        let traces = ["traces", "traces-rate", "traces-0"];
+        let grouped = ["traces-grouped", "traces-grouped-rate", "traces-grouped-0"];
+        let others = [&ensembles[..], &["jvm-virtual-threads"], &traces, &grouped].concat();
+        assert_eq!(named, [&servers[..], &shards, &others].concat());
     }
 
     #[test]
