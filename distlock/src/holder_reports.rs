@@ -302,7 +302,7 @@ mod tests {
             sleep(wait).await;
             Err(LockError::TimedOut { waited: wait, has_no_expiry: false, holder: None })
         };
-        let Some(first) = first_question(wait) else { return None };
+        let first = first_question(wait)?;
         match reports.report_during(&name, Instant::now(), first, acquire).await {
             Err(LockError::TimedOut { holder, .. }) => holder.map(|holder| *holder),
             _ => panic!("it timed out"),

@@ -68,6 +68,7 @@ pub(crate) struct LockRow {
 }
 
 /// Writes a reason of the inspector, which is English, with its Chinese.
+#[expect(clippy::ref_option, reason = "serde calls it so")]
 fn in_both_languages<S: Serializer>(reason: &Option<String>, to: S) -> Result<S::Ok, S::Error> {
     reason.as_deref().map(lab_text).serialize(to)
 }
