@@ -29,8 +29,8 @@ const FOLLOWED_WITHIN: Duration = Duration::from_secs(2);
 /// After the promotion, for a purchase to succeed in half of the rounds with a kill. The promise is
 /// that of the connections; the rest is for the purchase on a busy machine.
 const BOUGHT_WITHIN: Duration = Duration::from_secs(4);
-/// After the promotion, for a purchase to succeed in half of the rounds with a freeze: a batch that
-/// was sent to the frozen primary is given up after 5 s, and the buyers wait for it.
+/// After the promotion, for a purchase to succeed in half of the rounds with a freeze. A batch at
+/// the frozen primary is given up after 5 s, and the buyers wait for it.
 const BOUGHT_WITHIN_AFTER_A_FREEZE: Duration = Duration::from_secs(6);
 /// After the promotion, for a purchase to succeed in each round, even if the machine stood still.
 const FOLLOWED_AT_LAST: Duration = Duration::from_mins(1);
