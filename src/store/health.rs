@@ -9,6 +9,7 @@ use sqlx::{ConnectOptions, MySqlConnection, MySqlPool};
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
+use super::call_limit::{CallLimit, answer};
 use super::primary::ensure_writable;
 use super::{RedisConnection, StoreError};
 
@@ -130,18 +131,28 @@ async fn keep_looking<F>(
 
 struct DatabaseCheck {
     pool: MySqlPool,
-    kept: Mutex<Option<MySqlConnection>>,
+    kept: Mutex<Option<(MySqlConnection, CallLimit)>>,
 }
 
-/// A connection that did not answer, or answered that its server is read-only, is not kept.
+/// A connection that did not answer, or answered that its server is read-only, is not kept, nor is
+/// one to a server that the pool has left.
 async fn ask_database(database: &DatabaseCheck) -> Result<(), StoreError> {
     let kept = database.kept.lock().unwrap_or_else(PoisonError::into_inner).take();
-    let mut connection = match kept {
-        Some(connection) => connection,
-        None => database.pool.connect_options().connect().await?,
+    let kept = kept.filter(|(_, limit)| !limit.has_left());
+    let limit = CallLimit::of(&database.pool);
+    let asking = async {
+        let mut connection = match kept {
+            Some((connection, _)) => connection,
+            None => database.pool.connect_options().connect().await?,
+        };
+        ensure_writable(&mut connection).await?;
+        Ok::<_, StoreError>(connection)
     };
-    ensure_writable(&mut connection).await?;
-    *database.kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(connection);
+    let Some(connection) = answer(Some(&limit), asking).await else {
+        return Err(StoreError::TimedOut { server: "database" });
+    };
+    let kept = Some((connection?, limit));
+    *database.kept.lock().unwrap_or_else(PoisonError::into_inner) = kept;
     Ok(())
 }
 

@@ -7,6 +7,7 @@
 
 mod audit;
 mod batches;
+mod call_limit;
 mod charges;
 mod codes;
 pub mod dianping;

@@ -9,23 +9,18 @@
 //! abort the transaction at any statement, and the server reports that only at the end of a packet.
 //! Later statements of it would run outside the transaction, and COMMIT would answer OK.
 
-use std::time::Duration;
-
 use futures_util::TryStreamExt;
 use sqlx::mysql::{MySqlArguments, MySqlConnection, MySqlQueryResult, MySqlRow};
 use sqlx::pool::PoolConnection;
 use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, MySql, MySqlPool, Row, SqlSafeStr};
-use tokio::time::{error::Elapsed, timeout};
 
 use super::StoreError;
+use super::call_limit::{CallLimit, answer};
 use super::resolve::kill;
 
 pub(super) type Statement<'q> = Query<'q, MySql, MySqlArguments>;
 
-/// The longest time for one statement. Longer than `innodb_lock_wait_timeout` of our sessions
-/// (3 s), so that the server's own answer comes first.
-const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// How many stale connections `Transaction::open` passes over: more than any pool holds.
 const MAX_STALE_CONNECTIONS: usize = 1024;
 /// Begins a transaction, and returns the identity of its connection; on `MariaDB` also whether the
@@ -41,6 +36,8 @@ pub(super) const SERVER_IDENTITY: &str = "SELECT CONCAT_WS('/', @@hostname, @@po
 /// A borrowed connection outside a transaction.
 pub struct Session {
     connection: Option<PoolConnection<MySql>>,
+    /// How long a call waits; 5 s for a connection that another pool has lent.
+    limit: Option<CallLimit>,
     /// Whether the connection may go back to the pool.
     clean: bool,
     /// Whether it does in any case: a bug of the laboratory.
@@ -48,10 +45,16 @@ pub struct Session {
 }
 
 impl Session {
-    /// Borrows a connection, waiting no longer than the pool's own time-out.
+    /// Borrows a connection, waiting no longer than the pool's own time-out. It begins once more
+    /// if the pool leaves its server meanwhile: a connection may be on its way there.
     pub async fn open(pool: &MySqlPool) -> Result<Self, StoreError> {
+        let connection = match answer(Some(&CallLimit::of(pool)), pool.acquire()).await {
+            Some(connection) => connection?,
+            None => pool.acquire().await?,
+        };
         Ok(Self {
-            connection: Some(pool.acquire().await?),
+            connection: Some(connection),
+            limit: Some(CallLimit::of(pool)),
             clean: true,
             leaks_open_transaction: false,
         })
@@ -59,7 +62,8 @@ impl Session {
 
     /// Runs one statement.
     pub async fn execute(&mut self, query: Statement<'_>) -> Result<MySqlQueryResult, StoreError> {
-        let outcome = timeout(CALL_TIMEOUT, query.execute(self.use_raw())).await;
+        let (connection, limit) = self.use_raw();
+        let outcome = answer(limit, query.execute(connection)).await;
         self.finish_call(outcome)
     }
 
@@ -68,19 +72,22 @@ impl Session {
         &mut self,
         query: Statement<'_>,
     ) -> Result<Option<MySqlRow>, StoreError> {
-        let outcome = timeout(CALL_TIMEOUT, query.fetch_optional(self.use_raw())).await;
+        let (connection, limit) = self.use_raw();
+        let outcome = answer(limit, query.fetch_optional(connection)).await;
         self.finish_call(outcome)
     }
 
     /// Reads exactly one row.
     pub async fn fetch_one(&mut self, query: Statement<'_>) -> Result<MySqlRow, StoreError> {
-        let outcome = timeout(CALL_TIMEOUT, query.fetch_one(self.use_raw())).await;
+        let (connection, limit) = self.use_raw();
+        let outcome = answer(limit, query.fetch_one(connection)).await;
         self.finish_call(outcome)
     }
 
     /// Reads all rows; the statement bounds how many.
     pub async fn fetch_all(&mut self, query: Statement<'_>) -> Result<Vec<MySqlRow>, StoreError> {
-        let outcome = timeout(CALL_TIMEOUT, query.fetch_all(self.use_raw())).await;
+        let (connection, limit) = self.use_raw();
+        let outcome = answer(limit, query.fetch_all(connection)).await;
         self.finish_call(outcome)
     }
 
@@ -96,9 +103,10 @@ impl Session {
         sql: impl SqlSafeStr,
     ) -> (Vec<MySqlRow>, Result<(), StoreError>) {
         let mut rows = Vec::new();
-        let outcome = timeout(CALL_TIMEOUT, async {
-            let mut answer = sqlx::raw_sql(sql).fetch(self.use_raw());
-            while let Some(row) = answer.try_next().await? {
+        let (connection, limit) = self.use_raw();
+        let outcome = answer(limit, async {
+            let mut found = sqlx::raw_sql(sql).fetch(connection);
+            while let Some(row) = found.try_next().await? {
                 rows.push(row);
             }
             Ok(())
@@ -108,27 +116,26 @@ impl Session {
     }
 
     /// The connection, in doubt until [`Self::finish_call`] has seen the answer.
-    fn use_raw(&mut self) -> &mut MySqlConnection {
+    fn use_raw(&mut self) -> (&mut MySqlConnection, Option<&CallLimit>) {
         self.clean = false;
-        self.connection.as_mut().expect("a session has its connection until it is dropped")
+        let connection = self.connection.as_mut();
+        let connection = connection.expect("a session has its connection until it is dropped");
+        (connection, self.limit.as_ref())
     }
 
-    fn finish_call<T>(
-        &mut self,
-        outcome: Result<Result<T, sqlx::Error>, Elapsed>,
-    ) -> Result<T, StoreError> {
+    fn finish_call<T>(&mut self, outcome: Option<Result<T, sqlx::Error>>) -> Result<T, StoreError> {
         match outcome {
-            Ok(Ok(answer)) => {
+            Some(Ok(answer)) => {
                 self.clean = true;
                 Ok(answer)
             }
-            Ok(Err(error)) => {
+            Some(Err(error)) => {
                 // An error that the server sent is an answer too; its connection is intact.
                 let error = StoreError::from(error);
                 self.clean = !matches!(error, StoreError::Unavailable { .. });
                 Err(error)
             }
-            Err(_) => Err(StoreError::TimedOut { server: "database" }),
+            None => Err(StoreError::TimedOut { server: "database" }),
         }
     }
 
@@ -242,8 +249,12 @@ impl Transaction {
         connection: ConnectionIdentity,
         is_on_galera: bool,
     ) -> Self {
-        let session =
-            Session { connection: Some(lent), clean: false, leaks_open_transaction: false };
+        let session = Session {
+            connection: Some(lent),
+            limit: None,
+            clean: false,
+            leaks_open_transaction: false,
+        };
         Self { session, connection: Box::new(connection), is_on_galera }
     }
 

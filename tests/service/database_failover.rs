@@ -9,7 +9,7 @@
 
 use std::time::{Duration, Instant};
 
-use seckill::store::{DatabaseOptions, database};
+use seckill::store::{DatabaseOptions, StoreError, Transaction, database};
 use sqlx::{Connection, MySqlConnection, MySqlPool, Row};
 use testbed::{Direction, Flavor, ReplicatedDatabase, Replication, Stopwatch};
 use tokio::task::block_in_place;
@@ -31,7 +31,8 @@ const FOLLOWED_WITHIN: Duration = Duration::from_secs(2);
 const BOUGHT_WITHIN: Duration = Duration::from_secs(4);
 /// After the promotion, for a purchase to succeed in each round, even if the machine stood still.
 const FOLLOWED_AT_LAST: Duration = Duration::from_mins(1);
-/// A call is given up after 5 s; then the service finds out what became of its order.
+/// A call is given up after this; then the service finds out what became of its order.
+const CALL: Duration = Duration::from_secs(5);
 const LONGER_THAN_A_CALL: Duration = Duration::from_secs(8);
 const REFUSAL_INTERVAL: Duration = Duration::from_millis(20);
 const LOOK_INTERVAL: Duration = Duration::from_millis(2);
@@ -281,6 +282,41 @@ async fn two_servers_that_take_writes_are_logged_and_neither_is_chosen() {
     };
     let words = refused.to_string();
     assert!(words.contains("several of the database's servers take writes"), "{words}");
+}
+
+/// A COMMIT that waits there for 5 s keeps its buyers waiting, though others can buy long before.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_call_waits_for_a_frozen_primary_once_the_pool_leads_elsewhere() {
+    let mut waits = Vec::new();
+    // On a machine that stands still all may take longer.
+    for _ in 0..TRIES {
+        waits.push(wait_at_a_frozen_primary().await);
+        if waits.last() < Some(&CALL) {
+            return;
+        }
+    }
+    panic!("calls end after {waits:?}");
+}
+
+/// How long a call waits at a primary that is frozen and has a successor.
+async fn wait_at_a_frozen_primary() -> Duration {
+    let group = block_in_place(|| servers().bed.replicated(Flavor::Any, Replication::Async, 1));
+    let group = group.expect("a pair");
+    block_in_place(|| group.primary().create_database(SHOP)).expect("a database");
+    let pool = pool_of(&group, 1).await;
+    let mut transaction = Transaction::open(&pool).await.expect("a transaction");
+    group.primary().freeze().expect("it is frozen");
+    let asking = async move {
+        let began = Instant::now();
+        let answer = transaction.is_alive().await;
+        assert!(matches!(answer, Err(StoreError::TimedOut { .. })), "{answer:?}");
+        began.elapsed()
+    };
+    let promoting = async {
+        block_in_place(|| group.fail_over().map(drop)).expect("the replica is promoted");
+    };
+    let (waited, ()) = tokio::join!(tokio::spawn(asking), promoting);
+    waited.expect("no panic")
 }
 
 async fn rollbacks(session: &mut MySqlConnection) -> u64 {
