@@ -1,4 +1,4 @@
-//! The lease of a lane's lock as its Redis has it, read while the race runs.
+//! The lease of a lane's lock as its server has it, read while the race runs.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -8,6 +8,7 @@ use loadtest_judge::setting::Scope;
 use loadtest_lab::cell_axes::CellAxes;
 use loadtest_lab::deployment::Deployment;
 use loadtest_lab::key_lease::{KeyLease, LeaseReader};
+use loadtest_lab::lock::Lock;
 use tokio::time::{sleep, timeout};
 
 use crate::event_log::{EventLog, Priority};
@@ -18,7 +19,7 @@ use crate::wire::{self, LaneTap};
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(50);
 /// From one reading to the next after these: half the lease of a race.
 const LATE_INTERVAL: Duration = Duration::from_millis(500);
-/// A Redis without an answer for so long is silent.
+/// A server without an answer for so long is silent.
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(500);
 /// Samples at [`SAMPLE_INTERVAL`], 75 s of them: races of users have 48 s of load, those of rungs
 /// more.
@@ -29,12 +30,12 @@ const MAX_SAMPLES: usize = 3000;
 /// What is known of a lane's lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LeaseState {
-    /// What Redis says.
+    /// What the server says.
     Known(KeyLease),
-    /// Redis does not answer.
+    /// The server does not answer.
     Silent,
-    /// The lock is no key in Redis.
-    NoKey,
+    /// The lock has no lease in Redis or the database.
+    None,
     /// It is not in the log: the bound is reached, or the log is full.
     NotRecorded,
 }
@@ -65,27 +66,28 @@ impl LeaseSampler {
     ) -> Infallible {
         let CellAxes { lock, scope, .. } = lane.setup.axes;
         let now = || match scope {
-            Scope::Voucher => Some((lock.key_in_redis(&format!("lock:voucher:{voucher}"))?, None)),
+            Scope::Voucher => Some((lock.lease_key(&format!("lock:voucher:{voucher}"))?, None)),
             Scope::User => {
                 let (id, index) = tap.oldest_user()?;
-                Some((lock.key_in_redis(&format!("lock:order:{id}"))?, Some(index)))
+                Some((lock.lease_key(&format!("lock:order:{id}"))?, Some(index)))
             }
         };
-        if lock.holds_in_redis().is_some() {
-            return self.follow(&lane.deployment, now).await;
+        if lock.lease_key("").is_some() {
+            return self.follow(&lane.deployment, lock, now).await;
         }
-        self.push(LeaseState::NoKey, None);
+        self.push(LeaseState::None, None);
         std::future::pending().await
     }
 
-    /// Reads the key of the moment, of that user, again and again.
+    /// Reads the lock of the moment, of that user, again and again.
     async fn follow(
         &mut self,
         deployment: &Deployment,
+        lock: Lock,
         now: impl Fn() -> Option<(String, Option<usize>)>,
     ) -> Infallible {
         loop {
-            let connected = timeout(ANSWER_TIMEOUT, LeaseReader::connect(deployment)).await;
+            let connected = timeout(ANSWER_TIMEOUT, LeaseReader::connect(deployment, lock)).await;
             if let Ok(Ok(mut reader)) = connected {
                 while let Ok(Ok((lease, user))) = timeout(ANSWER_TIMEOUT, async {
                     let Some((key, user)) = now() else { return Ok((KeyLease::Free, None)) };

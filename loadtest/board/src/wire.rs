@@ -161,7 +161,7 @@ pub(crate) fn lease(
         LeaseState::Known(KeyLease::Free) => json!("free"),
         LeaseState::Known(KeyLease::NoExpiry) => json!("no_expiry"),
         LeaseState::Silent => json!("silent"),
-        LeaseState::NoKey => json!("none"),
+        LeaseState::None => json!("none"),
         LeaseState::NotRecorded => json!("not_recorded"),
     };
     let t = micros(began);

@@ -65,6 +65,10 @@ const UNGUARDED_TABLES: SaleTables = SaleTables {
     stock: "SELECT CAST(stock AS SIGNED) FROM lab_stock WHERE voucher_id = ?",
 };
 
+const LEASE_SQL: &str = "SELECT CAST(TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), expires_at) \
+                         DIV 1000 AS UNSIGNED) FROM lock_holders \
+                         WHERE name = ? AND owner IS NOT NULL AND expires_at > UTC_TIMESTAMP(6)";
+
 /// Where the laboratory's fenced holders say what they did; absent on any other deployment.
 const HAS_EFFECTS_SQL: &str = "SELECT COUNT(*) FROM information_schema.tables \
                            WHERE table_schema = DATABASE() AND table_name = 'lab_effects'";
@@ -142,6 +146,13 @@ impl DatabaseReader {
     pub async fn left(&mut self, voucher: u64) -> Result<i64> {
         let asked = sqlx::query_scalar(GUARDED_TABLES.stock).bind(voucher);
         within(self.deadline, asked.fetch_one(&mut self.connection)).await
+    }
+
+    /// The milliseconds that a lock of the kind `mysql-table` has left, by the database's clock,
+    /// within 10 s. `None` if it is free.
+    pub async fn lock_lease(&mut self, name: &str) -> Result<Option<u64>> {
+        let asked = sqlx::query_scalar(LEASE_SQL).bind(name.as_bytes());
+        within(self.deadline, asked.fetch_optional(&mut self.connection)).await
     }
 
     /// Locks the stock of a guarded sale, within 10 s: none of its orders is written until that is

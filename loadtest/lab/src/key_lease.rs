@@ -1,38 +1,59 @@
-//! The lease of a lock as its Redis has it: how long its key lives on.
+//! The lease of a lock as its server has it: how long its key lives on in Redis, or its row in the
+//! database.
 
+use loadtest_judge::audit::DatabaseReader;
 use loadtest_measure::error::Result;
 
 use crate::deployment::Deployment;
+use crate::lock::Lock;
 use crate::redis_stream::{RedisStream, failed};
 
 /// The question for the lease. MONITOR tells commands as they were written: in small letters it
 /// differs from those of locks.
 pub(super) const PTTL: &str = "pttl";
 
-/// What Redis says of a key.
+/// What the server says of a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyLease {
-    /// There is no such key.
+    /// It has no holder.
     Free,
     /// The key stays until it is removed.
     NoExpiry,
-    /// The milliseconds after which the key ends by itself.
+    /// The milliseconds after which the hold ends by itself.
     Left(u64),
 }
 
 /// Reads leases on a connection of its own.
-pub struct LeaseReader(RedisStream);
+pub struct LeaseReader(Source);
+
+enum Source {
+    Redis(RedisStream),
+    /// Of rows of `mysql-table`.
+    Database(DatabaseReader),
+}
 
 impl LeaseReader {
-    /// Connects to the Redis that the lock of the deployment lives on: the first of several.
-    pub async fn connect(deployment: &Deployment) -> Result<Self> {
-        let select = ["SELECT", &deployment.redis_database().to_string()].join(" ");
-        RedisStream::open(deployment, &select).await.map(Self)
+    /// Connects to the server that the deployment's lock lives on: the first of several.
+    pub async fn connect(deployment: &Deployment, lock: Lock) -> Result<Self> {
+        Ok(Self(if lock.is_in_the_database() {
+            Source::Database(DatabaseReader::connect(&deployment.database_url()).await?)
+        } else {
+            let select = ["SELECT", &deployment.redis_database().to_string()].join(" ");
+            Source::Redis(RedisStream::open(deployment, &select).await?)
+        }))
     }
 
-    /// The lease of that key now. A reader whose answer was not awaited must not be used again.
+    /// The lease now, by [`Lock::lease_key`]. A reader whose answer was not awaited must not be used
+    /// again.
     pub async fn read(&mut self, key: &str) -> Result<KeyLease> {
-        let answer = self.0.ask(&format!("{PTTL} {key}")).await?;
+        let redis = match &mut self.0 {
+            Source::Redis(redis) => redis,
+            Source::Database(database) => {
+                let left = database.lock_lease(key).await?;
+                return Ok(left.map_or(KeyLease::Free, KeyLease::Left));
+            }
+        };
+        let answer = redis.ask(&format!("{PTTL} {key}")).await?;
         let left = answer.strip_prefix(':').and_then(|left| left.parse::<i64>().ok());
         match left {
             Some(-2) => Ok(KeyLease::Free),

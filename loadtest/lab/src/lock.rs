@@ -174,6 +174,13 @@ impl Lock {
         Some(if is_plain { name.to_owned() } else { pattern.replace('*', &format!("{{{name}}}")) })
     }
 
+    /// How the lock of that name is called where the rest of its lease is read: in Redis or the
+    /// database. `None` if it has no lease, or one elsewhere.
+    pub fn lease_key(self, name: &str) -> Option<String> {
+        let row = (self == Self::MysqlTable).then(|| name.to_owned());
+        self.key_in_redis(name).or(row)
+    }
+
     /// The pattern of the keys of a held lock in the Redis that the service uses for everything.
     pub fn holds_in_shared_redis(self) -> Option<&'static str> {
         self.holds_in_redis().filter(|_| self.needs() == ExtraServers::Nothing)
@@ -228,6 +235,8 @@ mod tests {
         assert_eq!(key(Lock::Redisson).as_deref(), Some("lock:voucher:7"));
         assert_eq!(key(Lock::Fair).as_deref(), Some("distlock_fair:{lock:voucher:7}"));
         assert_eq!([Lock::Local, Lock::MysqlTable, Lock::Zookeeper].map(key), [None, None, None]);
+        assert_eq!(Lock::MysqlTable.lease_key("lock:voucher:7").as_deref(), Some("lock:voucher:7"));
+        assert_eq!(Lock::MysqlNamed.lease_key("lock:voucher:7"), None);
     }
 
     #[test]

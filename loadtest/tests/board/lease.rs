@@ -10,6 +10,10 @@ use super::process::{BoardProcess, DEADLINE};
 const RACE: &str =
     "seed=3&users=200&stock=200&left=zookeeper,voucher,off,2&right=fair,voucher,off,2";
 
+/// The lock of the right lane is a row of the database.
+const RACE_OF_ROWS: &str =
+    "seed=3&users=200&stock=200&left=none,voucher,off,2&right=mysql-table,voucher,off,2";
+
 /// Opens the panel of the left lane and keeps all that it shows from then on: the list itself
 /// has only the newest.
 const OPEN_PANEL: &str = "const panel = document.querySelector('#lane-left .commands'); \
@@ -29,7 +33,7 @@ const LINKED: &str = "return (async () => { \
       link.nextElementSibling.textContent]; })()";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_lease_of_redis_and_the_requests_to_zookeeper_are_shown_as_they_pass() {
+async fn leases_and_the_requests_to_zookeeper_are_shown_as_they_pass() {
     let _turn = ONE_AT_A_TIME.lock().await;
     let board = tokio::task::spawn_blocking(BoardProcess::start).await.expect("a board");
     let page = Page { browser: Browser::start().await };
@@ -39,7 +43,8 @@ async fn the_lease_of_redis_and_the_requests_to_zookeeper_are_shown_as_they_pass
     let label = |lane: &str| {
         format!("(document.querySelector('#lane-{lane} canvas').getAttribute('aria-label') ?? '')")
     };
-    page.shows(&format!("{}.includes('none, no key in Redis')", label("left")), DEADLINE).await;
+    page.shows(&format!("{}.includes('none in Redis or the database')", label("left")), DEADLINE)
+        .await;
     let leased = format!("/on the server: [01][.][0-9] s left/.test({})", label("right"));
     page.shows(&leased, DEADLINE).await;
     for words in [
@@ -59,6 +64,8 @@ async fn the_lease_of_redis_and_the_requests_to_zookeeper_are_shown_as_they_pass
     let file = tempfile::NamedTempFile::with_suffix(".html").expect("a file");
     std::fs::write(file.path(), saved.as_str().expect("a page")).expect("written");
     page.browser.open(&format!("file://{}", file.path().display())).await;
+    page.shows(&leased, DEADLINE).await;
+    page.browser.open(&format!("{}#{RACE_OF_ROWS}", board.url)).await;
     page.shows(&leased, DEADLINE).await;
     drop(page);
     board.interrupt().await;
