@@ -9,7 +9,7 @@ import { watchRestock } from './restock.js';
 import * as session from './session.js';
 import { Ticket } from './ticket.js';
 import {
-  answerWords, askingWords, outcomeWords, queuedWords, restockWords,
+  answerWords, askingWords, newPriceWords, outcomeWords, queuedWords, restockWords,
 } from './words.js';
 
 // Waits between two polls of the stock; each is varied by 15 % either way.
@@ -18,6 +18,7 @@ const POLL_SOON_MS = 5_000;
 const POLL_IDLE_MS = 20_000;
 const POLL_MAX_MS = 30_000;
 const SOON_MS = 60_000;
+const NEW_PRICE_MS = 1_000;
 // The longest time that a button stays off, whatever `Retry-After` says.
 const WAIT_MAX_S = 120;
 
@@ -141,7 +142,9 @@ function show(vouchers) {
     if (known) {
       // In the queued mode the database may have units that are admitted to others.
       const isGone = watches.get(voucher.id)?.available === false;
+      const hasNewPrice = known.voucher.price_cents !== voucher.price_cents;
       known.update(isGone ? { ...voucher, stock: 0 } : voucher);
+      if (hasNewPrice) tellNewPrice(known);
     } else {
       const ticket = new Ticket(voucher, onPress);
       own(ticket);
@@ -153,6 +156,13 @@ function show(vouchers) {
   setText(byId('no-tickets'), t('ticket.none'));
   tick();
   if (changed) arrange();
+}
+
+// A finger on its way to the button has to see the price before it buys.
+function tellNewPrice(ticket) {
+  if (!['soon', 'open'].includes(ticket.state) || isRunning(ticket.voucher.id)) return;
+  ticket.waitUntilMs = Math.max(ticket.waitUntilMs, clock.now() + NEW_PRICE_MS);
+  notify(ticket, newPriceWords(ticket.voucher.price_cents));
 }
 
 // Sorts the tickets that can be bought first. Only when tickets are added, so that no button moves
@@ -192,7 +202,7 @@ function onOpened(ticket) {
 function onPress(ticket) {
   if (ticket.state === 'sold_out') {
     void watch(ticket);
-    notify(ticket, 'waiting');
+    notify(ticket, restockWords('waiting'));
   } else void onBuy(ticket);
 }
 
@@ -266,15 +276,14 @@ async function watch(ticket) {
     onChange(available) {
       watched.available = available;
       ticket.voucher.stock = available ? Math.max(ticket.voucher.stock, 1) : 0;
-      notify(ticket, available ? 'back' : 'gone');
+      notify(ticket, restockWords(available ? 'back' : 'gone'));
     },
   });
   if (watches.get(id) === watched) watches.delete(id);
-  if (isOver && !watched.available) notify(ticket, 'over');
+  if (isOver && !watched.available) notify(ticket, restockWords('over'));
 }
 
-function notify(ticket, state) {
-  const words = restockWords(state);
+function notify(ticket, words) {
   ticket.say(words, '');
   announce(`${ticket.voucher.title}: ${words.title} ${words.text}`);
   tick();

@@ -116,6 +116,12 @@ export function restockWords(state) {
   return say(tone, `restock.${state}_title`, t(`restock.${state}`));
 }
 
+/** The text when the price changes while the page is open. */
+export function newPriceWords(cents) {
+  const text = t('ticket.new_price', { price: money(cents) });
+  return say('calm', 'refused.price_changed_title', text);
+}
+
 /** The text while a payment or cancellation with an unclear answer is sent again. */
 export function askingAgainWords() {
   return say('calm', 'settle.asking_title', t('settle.asking'));

@@ -108,13 +108,19 @@ mod tests {
 
     use super::*;
 
+    /// What the proxy answers itself.
+    const PROXY: &str = include_str!("../../../deploy/haproxy.cfg");
+
     #[test]
-    fn the_page_has_a_chinese_text_for_each_code() {
+    fn the_page_has_a_chinese_text_for_each_code_of_a_replica_and_of_the_proxy() {
         let texts: Value = serde_json::from_str(include_str!("../../../static/strings.json"))
             .expect("texts by language");
         let has_none = |code: &&str| texts["zh"][format!("problem.{code}")].is_null();
-        let codes = examples().into_iter().map(|example| example.code).collect::<BTreeSet<_>>();
-        let missing: Vec<_> = codes.into_iter().filter(has_none).collect();
+        let proxy = PROXY.split("\"code\":\"").skip(1).filter_map(|it| it.split('"').next());
+        let proxy = proxy.collect::<BTreeSet<_>>();
+        assert!(proxy.len() >= 10, "{proxy:?}");
+        let codes = examples().into_iter().map(|example| example.code).chain(proxy);
+        let missing: Vec<_> = codes.filter(has_none).collect();
         assert!(missing.is_empty(), "no text: {missing:?}");
     }
 

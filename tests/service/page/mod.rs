@@ -209,6 +209,30 @@ async fn a_rate_limited_buyer_sees_why_and_when_to_retry() {
     visit.wait_for_text(".slip", "Nothing was bought. Try again in").await;
 }
 
+/// Keeps all texts that an element has from then on.
+const KEEP_TEXTS: &str = "window.texts = []; const it = document.querySelector(BUTTON); \
+    new MutationObserver(() => window.texts.push(it.innerText)) \
+      .observe(it, { childList: true, characterData: true, subtree: true }); \
+    return 1";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_price_that_changes_under_the_finger_is_told_and_the_button_waits() {
+    let visit = Visit::without_order(&[]).await;
+    let buy = format!("#buy-{}", visit.voucher);
+    visit.wait_for_text(&buy, "Buy for ¥80").await;
+    visit.browser.run(&KEEP_TEXTS.replace("BUTTON", &format!("'{buy}'"))).await;
+    visit.service.set_price(&visit.voucher, 9000).await;
+    visit.wait_for_text(".slip", "The price has changed.").await;
+    visit.wait_for_text(".slip", "It is ¥90 now.").await;
+    visit.wait_for_text("#hear", "It is ¥90 now.").await;
+    visit.wait_for_text(&buy, "Buy for ¥90").await;
+    let texts = visit.browser.run("return window.texts").await;
+    let texts: Vec<String> = serde_json::from_value(texts).expect("texts");
+    let place = |text: &str| texts.iter().position(|it| it == text);
+    let (waits, buys) = (place("Wait"), place("Buy for ¥90"));
+    assert!(waits.is_some() && waits < buys, "{texts:?}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_changed_price_is_shown_and_asked_for_before_anything_is_sold() {
     let visit = Visit::without_order(&[]).await;
