@@ -190,7 +190,7 @@ impl HolderReports {
             inspector.inspect(name).await.ok()
         };
         let lock = timeout(REPORT_INTERVAL, question).await.ok()??;
-        if matches!(lock.state, LockState::Unknown(_) | LockState::Damaged(_)) {
+        if matches!(lock.state, LockState::Unknown { .. } | LockState::Damaged(_)) {
             return None;
         }
         let holder = lock.state.holders().first().cloned();

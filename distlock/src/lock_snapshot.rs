@@ -32,8 +32,13 @@ pub enum LockState {
     /// Some servers store these owners, but too few of them for a hold: an attempt on its way, or
     /// the remains of one.
     Partial(Vec<LockHolder>),
-    /// The server does not say; the text is the reason.
-    Unknown(&'static str),
+    /// The server does not say.
+    Unknown {
+        /// Why.
+        reason: &'static str,
+        /// Whether it will not say it later either: to this user, or at all.
+        is_final: bool,
+    },
     /// The name stores something that is no lock of this kind; the text says what.
     Damaged(String),
 }
@@ -160,7 +165,7 @@ impl LockState {
     pub fn holders(&self) -> &[LockHolder] {
         match self {
             Self::Held(holders) | Self::Partial(holders) => holders,
-            Self::Free | Self::Unknown(_) | Self::Damaged(_) => &[],
+            Self::Free | Self::Unknown { .. } | Self::Damaged(_) => &[],
         }
     }
 

@@ -20,7 +20,7 @@ const MAX_REASON: usize = 500;
 pub struct KindFilter(pub Option<LockKind>);
 
 const LS_HELP: &str = "\
-Locks that are free are not listed. Redis is read by SCAN, on all masters of a cluster. A key of \
+Locks that are free are not listed, nor are names that do not begin with --prefix. Redis is read by SCAN, on all masters of a cluster. A key of \
 another program that begins with the prefix is shown by its form, as damaged or as held. A lock \
 may be left out or appear late if it is taken meanwhile. With --kind all, kinds with one form of \
 keys share a row. `mysql-named` cannot be listed. If some kinds fail, the others are printed, \
@@ -38,7 +38,7 @@ Exit codes:
 #[derive(Debug, Args)]
 #[command(after_help = LS_HELP)]
 pub struct LockLs {
-    /// How the names begin; empty for all keys.
+    /// How the names begin; '' for all.
     #[arg(long, default_value = "lock:")]
     pub prefix: String,
     /// Kind of the locks, or `all` kinds whose servers are given.
@@ -126,7 +126,8 @@ pub struct LockFree {
 
 const WAIT_FOR_HELP: &str = "\
 Nothing is taken: another owner may take the lock before the next command. `lock run` takes it. \
-The lock is read five times a second. An outage of the server of less than 30 s is waited out.
+The lock is read five times a second, as --kind only: held as another kind it is free. Each second \
+the log says who holds it. An outage of the server of less than 30 s is waited out.
 
 Exit codes:
   0    free

@@ -23,7 +23,7 @@ async fn free_holders(config: &LockFree) -> Result<u8, Failure> {
     let lock = inspect(&locks, &config.lock).await?;
     let holders = match &lock.state {
         LockState::Free => return Err(Failure::new(NOTHING_FREED, format!("{name} is not held"))),
-        LockState::Unknown(reason) => {
+        LockState::Unknown { reason, .. } => {
             return Err(Failure::new(UNUSABLE, format!("{name}: {reason}")));
         }
         LockState::Damaged(reason) => {

@@ -71,7 +71,7 @@ async fn print(config: &LockLs) -> Result<u8, Failure> {
         let printed = if config.json {
             format!("{:#}", as_json(&lists.groups, &table))
         } else {
-            as_text(&lists.groups, &table)
+            as_text(&lists, &table)
         };
         print_out(&printed)?;
     }
@@ -112,7 +112,7 @@ impl<'a> LockLists<'a> {
         if self.config.json {
             return Ok(as_json(&self.groups, &table).to_string());
         }
-        let text = as_text(&self.groups, &table);
+        let text = as_text(self, &table);
         Ok(match ending(table.failures) {
             Ok(_) => text,
             Err(failure) => format!("{text}\nnot complete: {}", failure.sentence),
@@ -259,7 +259,8 @@ fn as_json(groups: &[KindGroup], table: &LockTable) -> Value {
     })
 }
 
-fn as_text(groups: &[KindGroup], table_of_locks: &LockTable) -> String {
+fn as_text(lists: &LockLists<'_>, table_of_locks: &LockTable) -> String {
+    let groups = &lists.groups;
     let mut rows = table();
     rows.set_header(["name", "kind", "state", "holder", "lease", "waiters"]);
     for ((name, number), lock) in &table_of_locks.rows {
@@ -279,8 +280,20 @@ fn as_text(groups: &[KindGroup], table_of_locks: &LockTable) -> String {
         ]);
     }
     let mut lines = vec![text(rows)];
+    if table_of_locks.rows.is_empty() && table_of_locks.failures.is_empty() {
+        lines.push(nothing_listed(&lists.config.prefix));
+    }
     for (kind, why) in &table_of_locks.unlisted {
         lines.push(format!("{kind} is not listed: {why}"));
     }
     lines.join("\n")
+}
+
+/// Of a list without rows.
+fn nothing_listed(prefix: &str) -> String {
+    if prefix.is_empty() {
+        return "no lock is held".to_owned();
+    }
+    let prefix = prefix.escape_debug();
+    format!("no lock is held whose name begins with `{prefix}`; --prefix '' lists all")
 }

@@ -13,8 +13,14 @@ use crate::config::{LockShow, LockWaitFor, NamedLockArgs};
 
 /// Between two looks at a lock that is not free.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
+/// Between two lines of the log about it.
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 /// How long the server may fail between two looks.
 const MAX_OUTAGE: Duration = Duration::from_secs(30);
+
+/// A lock of another kind may have the same name.
+const FREE_AS_THIS_KIND: &str =
+    "note:    free as this kind; `seckill lock ls --prefix NAME` reads all kinds";
 
 /// Prints what is known of a lock. Returns the exit code, and the line for stderr if there is one.
 pub async fn show(config: &LockShow) -> (u8, Option<String>) {
@@ -26,6 +32,8 @@ async fn print(config: &LockShow) -> Result<u8, Failure> {
     let lock = inspect(&locks, &config.lock).await?;
     let text = if config.json {
         format!("{:#}", view::as_json(&lock, &[lock.kind]))
+    } else if lock.state == LockState::Free {
+        format!("{}\n{FREE_AS_THIS_KIND}", view::as_text(&lock))
     } else {
         view::as_text(&lock)
     };
@@ -42,7 +50,7 @@ pub async fn wait_for(config: &LockWaitFor) -> (u8, Option<String>) {
 async fn wait_until_free(config: &LockWaitFor) -> Result<u8, Failure> {
     let deadline = config.timeout.map(|timeout| Instant::now() + timeout);
     let locks = open_one(&config.lock).await?;
-    let mut outage = Outage::default();
+    let (began, mut outage, mut next_report) = (Instant::now(), Outage::default(), REPORT_INTERVAL);
     loop {
         let failure = match inspect(&locks, &config.lock).await {
             Ok(lock) if lock.state == LockState::Free => return Ok(0),
@@ -53,6 +61,10 @@ async fn wait_until_free(config: &LockWaitFor) -> Result<u8, Failure> {
             .map_or(POLL_INTERVAL, |deadline| deadline.saturating_duration_since(Instant::now()));
         if left.is_zero() || outage.ends_wait(failure.code, Instant::now()) {
             return Err(failure);
+        }
+        if began.elapsed() >= next_report {
+            next_report = began.elapsed() + REPORT_INTERVAL;
+            tracing::info!(kind = %config.lock.kind, "waits for {}", failure.sentence);
         }
         sleep(left.min(POLL_INTERVAL)).await;
     }
@@ -80,8 +92,9 @@ impl Outage {
 fn why_not_free(name: &LockName, lock: &LockSnapshot) -> Failure {
     let (code, why) = match (&lock.state, lock.state.holders()) {
         (LockState::Damaged(reason), _) => (UNUSABLE, reason.clone()),
-        (LockState::Unknown(reason), _) => {
-            (TIMED_OUT, format!("it is not known to be free: {reason}"))
+        (LockState::Unknown { reason, is_final }, _) => {
+            let code = if *is_final { UNUSABLE } else { TIMED_OUT };
+            (code, format!("it is not known to be free: {reason}"))
         }
         (_, [holder, ..]) => (TIMED_OUT, format!("still held by {}", view::holder(holder))),
         (_, []) => (TIMED_OUT, "still held".to_owned()),

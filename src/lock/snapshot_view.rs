@@ -26,7 +26,7 @@ pub(super) fn state(state: &LockState) -> &'static str {
         LockState::Free => "free",
         LockState::Held(_) => "held",
         LockState::Partial(_) => "partial",
-        LockState::Unknown(_) => "unknown",
+        LockState::Unknown { .. } => "unknown",
         LockState::Damaged(_) => "damaged",
     }
 }
@@ -34,7 +34,7 @@ pub(super) fn state(state: &LockState) -> &'static str {
 /// Why a state is unknown or damaged.
 pub(super) fn reason(state: &LockState) -> Option<&str> {
     match state {
-        LockState::Unknown(reason) => Some(reason),
+        LockState::Unknown { reason, .. } => Some(reason),
         LockState::Damaged(reason) => Some(reason),
         LockState::Free | LockState::Held(_) | LockState::Partial(_) => None,
     }

@@ -65,10 +65,22 @@ const MAX_LIST_AGE: Duration = Duration::from_secs(1);
 
 const ROWS_SQL: &str = "SELECT name FROM lock_rows WHERE name > ? AND name LIKE ? ORDER BY name";
 
-const CONTENDED_ONLY: &str = "the server shows the holder of a row only while another waits";
-const STALE_LISTS: &str = "other readers keep the server from renewing its lists of row locks";
-const NO_RIGHT: &str = "the right PROCESS is missing: the server shows no row locks";
-const NOT_READ: &str = "the row locks of MySQL (performance_schema.data_locks) are not read";
+const CONTENDED_ONLY: LockState = LockState::Unknown {
+    reason: "the server shows the holder of a row only while another waits",
+    is_final: false,
+};
+const STALE_LISTS: LockState = LockState::Unknown {
+    reason: "other readers keep the server from renewing its lists of row locks",
+    is_final: false,
+};
+const NO_RIGHT: LockState = LockState::Unknown {
+    reason: "the right PROCESS is missing: the server shows no row locks",
+    is_final: true,
+};
+const NOT_READ: LockState = LockState::Unknown {
+    reason: "the row locks of MySQL (performance_schema.data_locks) are not read",
+    is_final: true,
+};
 
 pub(crate) struct RowInspector {
     pub(crate) server: MySqlServer,
@@ -124,7 +136,7 @@ struct RowLockLists {
 
 /// Lists that the pages of a list share.
 struct RecentLists {
-    lists: Result<RowLockLists, &'static str>,
+    lists: Result<RowLockLists, LockState>,
     read_at: Instant,
 }
 
@@ -136,10 +148,10 @@ pub(crate) struct RowPosition {
 }
 
 impl RowLockLists {
-    /// Fails with the reason if the server has no such lists, does not show them to this user, or
+    /// Fails with what can be said of a row if the server has no such lists, does not show them to this user, or
     /// shows old ones only. The caller has no connection of the pool meanwhile: it may wait for
     /// other readers, and they for a connection.
-    async fn read(server: &MySqlServer) -> Result<Result<Self, &'static str>, StatementError> {
+    async fn read(server: &MySqlServer) -> Result<Result<Self, LockState>, StatementError> {
         let mut last_read = server.shared.row_lists_read.lock().await;
         let mut session = MySqlSession::open(server.pool()).await?;
         session.pin();
@@ -156,7 +168,7 @@ impl RowLockLists {
     async fn read_new(
         last_read: &mut Option<Instant>,
         session: &mut MySqlSession,
-    ) -> Result<Result<Self, &'static str>, StatementError> {
+    ) -> Result<Result<Self, LockState>, StatementError> {
         let mark = Uuid::new_v4();
         for _ in 0..LIST_READS {
             if let Some(last_read) = *last_read {
@@ -189,7 +201,7 @@ fn is_not_told(failure: &StatementError) -> bool {
 }
 
 /// Why the server does not show its lists to this session. What MySQL has is never read.
-async fn reason(session: &mut MySqlSession) -> Result<&'static str, StatementError> {
+async fn reason(session: &mut MySqlSession) -> Result<LockState, StatementError> {
     let answer = session.raw("SELECT VERSION() LIKE '%MariaDB%'").await?;
     let is_mariadb = answer.first().is_some_and(|row| row.try_get(0).unwrap_or_default());
     Ok(if is_mariadb { NO_RIGHT } else { NOT_READ })
@@ -199,18 +211,18 @@ impl RowInspector {
     /// Reads a lock whose row exists.
     async fn read(
         session: &mut MySqlSession,
-        lists: &Result<RowLockLists, &'static str>,
+        lists: &Result<RowLockLists, LockState>,
         name: &LockName,
     ) -> Result<LockSnapshot, StatementError> {
         let lists = match lists {
             Ok(lists) => lists,
-            Err(reason) => return Ok(Self::snapshot(name.to_string(), LockState::Unknown(reason))),
+            Err(unknown) => return Ok(Self::snapshot(name.to_string(), unknown.clone())),
         };
         let nothing = RowWaits::default();
         let waits = lists.waits.get(&lock_data(name)).unwrap_or(&nothing);
         let state = match waits.holder {
             Some(id) => LockState::Held(vec![connection_holder(session, id).await?]),
-            None if lists.is_any_row_locked => LockState::Unknown(CONTENDED_ONLY),
+            None if lists.is_any_row_locked => CONTENDED_ONLY,
             None => LockState::Free,
         };
         let waiters = waits.waiters.iter().take(MAX_WAITERS);

@@ -234,8 +234,8 @@ async fn a_row_is_unknown_for_the_reason_of_its_server() {
     }
     for readers in readers {
         let seen = readers.inspect(&name).await.expect("an answer");
-        let LockState::Unknown(reason) = seen.state else { panic!("{seen:?}") };
-        assert!(reason.starts_with(wanted), "{reason}");
+        let LockState::Unknown { reason, is_final } = seen.state else { panic!("{seen:?}") };
+        assert!(reason.starts_with(wanted) && is_final, "{reason}");
     }
     guard.release().await.expect("a release");
 }

@@ -49,11 +49,17 @@ fn a_held_lock_of_every_kind_is_shown_and_waited_for() {
         bench.until_there(&format!("held-{kind}"));
         let seen = json(lock(&bench, "show", &[&flags[..], &["--json"]].concat()));
         let busy = lock(&bench, "wait-for", &[&flags[..], &["--timeout", "0"]].concat());
-        assert_eq!(busy.code, Some(75), "{kind}: {busy:?}");
         if guarantees(kind).hold == HoldKind::Transaction {
-            // The server tells it only while another one waits.
+            // The server tells it only while another one waits, or never.
             assert!(busy.stderr.contains("not known to be free"), "{busy:?}");
+            let is_told_later = busy.stderr.contains("only while another waits");
+            assert_eq!(busy.code, Some(if is_told_later { 75 } else { 78 }), "{busy:?}");
+            if !is_told_later {
+                let ended = lock(&bench, "wait-for", &flags);
+                assert_eq!(ended.code, Some(78), "it waits for ever for what never comes");
+            }
         } else {
+            assert_eq!(busy.code, Some(75), "{kind}: {busy:?}");
             assert_eq!(seen["state"], "held", "{kind}: {seen}");
             assert_eq!(seen["holders"].as_array().map(Vec::len), Some(1), "{kind}: {seen}");
             let holder = &seen["holders"][0];
@@ -161,13 +167,33 @@ fn a_lock_that_is_not_held_and_a_key_that_is_none_are_left_alone() {
 }
 
 #[test]
+fn what_is_free_or_not_listed_says_where_else_to_look() {
+    let mut bench = Bench::new();
+    bench.name = format!("nightly {}", bench.name);
+    let holder = bench.start(&["--kind", "fair"], HOLD);
+    bench.until_there("held");
+    let shown = lock(&bench, "show", &[]).fine();
+    assert!(shown.contains("state:   free") && shown.contains("reads all kinds"), "{shown}");
+    let fair = lock(&bench, "show", &["--kind", "fair"]).fine();
+    assert!(fair.contains("state:   held") && !fair.contains("reads all kinds"), "{fair}");
+    let none = ["lock", "ls", "--prefix", "lock:none"];
+    let none = run(&none, &bench.env()).fine();
+    assert!(none.contains("begins with `lock:none`; --prefix '' lists all"), "{none}");
+    let all = run(&["lock", "ls", "--prefix", &bench.name], &bench.env()).fine();
+    assert!(all.contains("fair") && !all.contains("no lock is held"), "{all}");
+    drop(holder);
+}
+
+#[test]
 fn waiting_for_a_lock_ends_when_it_is_free() {
     let bench = Bench::new();
     let holder = bench.start(&[], "touch held; until [ -e enough ]; do sleep 0.01; done");
     bench.until_there("held");
     let waits = bench.start_line(&["lock", "wait-for", &bench.name].map(str::to_owned));
-    let late = lock(&bench, "wait-for", &["--timeout", "300ms"]);
+    let late = lock(&bench, "wait-for", &["--timeout", "1500ms"]);
     assert_eq!(late.code, Some(75), "{late:?}");
+    let told = format!("waits for {}: still held by ", bench.name);
+    assert!(late.stderr.contains(&told) && late.stderr.contains("sh on "), "{late:?}");
     std::fs::write(bench.path("enough"), "").expect("a file");
     assert_eq!(holder.end().code, Some(0));
     assert_eq!(waits.end().code, Some(0));
