@@ -164,8 +164,10 @@ impl LockWatch {
             Err(why) => return HeldLocks::failed(&why),
         };
         let code = inspector.wait().await.ok().and_then(|status| status.code());
-        let state = if code == Some(CANNOT_LIST) { ListState::Unlisted } else { ListState::Failed };
-        HeldLocks { reason: Some(said), ..HeldLocks::of_state(state) }
+        if code == Some(CANNOT_LIST) {
+            return HeldLocks::of_state(ListState::Unlisted);
+        }
+        HeldLocks { reason: Some(said), ..HeldLocks::of_state(ListState::Failed) }
     }
 
     /// Shows each list. The caller ends the inspector after an error.

@@ -49,15 +49,15 @@ async fn a_list_is_shown_while_the_inspector_runs_and_a_silent_one_is_named() {
 #[tokio::test]
 async fn an_inspector_that_ends_says_why() {
     for (script, state, why) in [
-        ("echo 'seckill: names only' >&2; exit 80", ListState::Unlisted, "seckill: names only"),
-        ("echo one >&2; echo two >&2; exit 69", ListState::Failed, "two"),
-        ("echo no JSON; exec sleep 600", ListState::Failed, "its list is no JSON"),
-        ("exit 69", ListState::Failed, "no message"),
-        ("echo 'error: a flag' >&2; exit 2", ListState::Failed, "error: a flag"),
+        ("echo 'seckill: names only' >&2; exit 80", ListState::Unlisted, None),
+        ("echo one >&2; echo two >&2; exit 69", ListState::Failed, Some("two")),
+        ("echo no JSON; exec sleep 600", ListState::Failed, Some("its list is no JSON")),
+        ("exit 69", ListState::Failed, Some("no message")),
+        ("echo 'error: a flag' >&2; exit 2", ListState::Failed, Some("error: a flag")),
         (
             "head -c 5000000 /dev/zero | tr '\\0' x; exec sleep 600",
             ListState::Failed,
-            "its list is too long",
+            Some("its list is too long"),
         ),
     ] {
         let watch = LockWatch::default();
@@ -69,7 +69,7 @@ async fn an_inspector_that_ends_says_why() {
         };
         tokio::select! {
             () = shown => {}
-            () = shows(&watch, state, Some(why)) => {}
+            () = shows(&watch, state, why) => {}
         }
     }
 }

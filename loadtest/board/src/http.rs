@@ -115,6 +115,10 @@ pub(crate) fn router(state: Arc<BoardState>) -> Router {
 async fn check_access(State(state): BoardExtractor, request: Request, next: Next) -> Response {
     let (method, uri) = (request.method(), request.uri());
     match state.access.refusal((method, uri), request.headers()) {
+        // A bookmark of an earlier board: a person reads the answer.
+        Some(refusal) if uri.path() == "/" && refusal.code == ErrorCode::WrongToken => {
+            (StatusCode::FORBIDDEN, html(page::render_refused)).into_response()
+        }
         Some(refusal) => refusal.into_response(),
         None => next.run(request).await,
     }
@@ -183,7 +187,9 @@ async fn start_race(
     let mut value = object(body)?;
     let mut take = |name: &str| value.as_object_mut().and_then(|members| members.remove(name));
     let [is_first, is_link] = ["first", "link"].map(|name| take(name) == Some(Value::Bool(true)));
-    let setup = RaceSetup::parse(&value)?;
+    // A page that shows no race has nothing else to fill its form with.
+    let setup = RaceSetup::parse(&value)
+        .map_err(|error| error.with("setup", json!(RaceSetup::default())))?;
     let turn = state.turn.clone().try_acquire_owned();
     let shown = state.logs.events.read(LogPosition::default(), 0).and_then(|slice| slice.setup);
     let stays = match &shown {

@@ -235,6 +235,25 @@ async fn a_source_has_its_text_by_lines_and_no_other_file_is_served() {
 }
 
 #[tokio::test]
+async fn an_address_of_an_earlier_board_gets_a_page_that_a_person_can_read() {
+    let board = TestBoard::start().await;
+    let get = async |path: &str| {
+        let response = board.client.get(format!("{}/{path}", board.origin)).send().await;
+        let response = response.expect("an answer");
+        assert_eq!(response.status(), 403, "{path}");
+        response.text().await.expect("a text")
+    };
+    let page = get("?token=old").await;
+    for words in
+        ["Open the address that the board printed", "请打开竞赛台打印出的地址", "<style nonce"]
+    {
+        assert!(page.contains(words) && !page.contains("{{"), "{page}");
+    }
+    let other = get("locks?token=old").await;
+    assert!(other.contains("\"code\":\"wrong_token\""), "{other}");
+}
+
+#[tokio::test]
 async fn the_number_of_pages_that_read_is_bounded() {
     let board = TestBoard::start().await;
     let mut readers = Vec::new();

@@ -15,6 +15,8 @@ use crate::rung_race::RungLink;
 const TEMPLATE: &str = include_str!("page/page.html");
 /// The page of a source.
 const SOURCE_TEMPLATE: &str = include_str!("page/source.html");
+/// The page that a wrong token gets.
+const REFUSED_TEMPLATE: &str = include_str!("page/refused.html");
 const STYLE: &str = include_str!("page/style.css");
 /// All texts of the page, by language.
 const STRINGS: &str = include_str!("page/strings.json");
@@ -42,6 +44,11 @@ const SAVED_POLICY: &str = "<meta http-equiv=\"Content-Security-Policy\" content
 /// The page that reads the stream. Its style and script carry the nonce.
 pub(crate) fn render_live(nonce: &str) -> String {
     fill_template(&format!(" nonce=\"{nonce}\""), "", "null")
+}
+
+/// The page for an address without the token. Its style carries the nonce.
+pub(crate) fn render_refused(nonce: &str) -> String {
+    REFUSED_TEMPLATE.replace("{{nonce}}", nonce)
 }
 
 /// The page of one race, with all its events.

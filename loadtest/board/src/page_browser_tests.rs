@@ -34,6 +34,8 @@ mod motion_tests;
 mod picture_tests;
 #[path = "page_rung_browser_tests.rs"]
 mod rung_tests;
+#[path = "page_state_browser_tests.rs"]
+mod state_tests;
 
 /// Between two looks.
 const POLL_INTERVAL: Duration = Duration::from_millis(30);

@@ -136,9 +136,10 @@ async function openAddress() {
   const isLink = Object.keys(setup).length > 0;
   wanted = null;
   const answer = await startRace({ ...setup, ...(isLink ? { link: true } : { first: true }) });
-  if (answer?.code !== 'race_running') return;
-  wanted = setup;
-  fillForm(answer.setup);
+  if (answer?.code === 'race_running') wanted = setup;
+  // A refusal says what the form has by default; a race that is shown has its own.
+  if (answer?.setup && (wanted || !model)) fillForm(answer.setup);
+  refreshState();
 }
 
 async function inject(fault) {
@@ -179,10 +180,16 @@ function take({ race, setup, events }) {
   if (setup || events.some(([sort]) => 'svc'.includes(sort))) refreshState();
 }
 
+/** The state by which its text is found. */
+function shownState() {
+  if (!model) return refusal ? 'refused' : 'opening';
+  return isReplay && !model.isOver ? 'saved_early' : model.state;
+}
+
 function refreshState() {
-  const state = model?.state ?? 'opening';
+  const state = shownState();
   const isBusy = Boolean(model) && !model.isOver;
-  const detail = model?.detail ?? '';
+  const detail = model?.detail ?? (refusal ? problemText(refusal) : '');
   // The log of a race has a bound; what was beyond it is counted.
   const more = state === 'done' && detail ? ` ${t('left_out', { count: detail })}` : '';
   const { problem } = stream;
