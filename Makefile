@@ -168,7 +168,7 @@ test-times: install-all dev-binaries ## Run the tests and list the slowest thirt
 
 # CI runs `make check test smoke-test`.
 test: tools peers-aside unit check-image failpoints peers-there ## Run the tests, on real servers
-	@$(beside) -Otarget interop-short short-forms
+	@deploy/with_progress.sh $(beside) -Otarget interop-short short-forms
 
 # What a target prints comes when it has ended, whole.
 short-forms: other-servers clients-test fuzz-api-short jvm-test-short

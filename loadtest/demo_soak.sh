@@ -7,12 +7,13 @@
 # - STORY: runs of `matrix --story`, with seeds from FIRST on (default 100).
 # - COMPARE: runs of `compare` (default 30).
 # - SMOKE: runs of `matrix --smoke`, with seeds from FIRST on (default 10).
-# - BUG_SEEDS: seeds of `inject-bugs`, each of which must catch every injected bug (default 3).
+# - BUG_SEEDS: seeds of each injected bug, each of which must catch it (default 3; 0: no bugs).
 # - BUSY: processes that spin meanwhile (default 4).
 #
 # A red run leaves its report and its output in FOLDER. The summary counts surprises and invalid
-# runs, and names each. A surprise is a doubt about the product, or a prediction that did not show.
-# An invalid run had no real load.
+# runs, and names each. An invalid run had no real load, and nothing else is red in it. All else is
+# a surprise: a doubt about the product, a prediction that did not show, a cell that could not be
+# run, a run without an end.
 # Exit codes: 0 no surprise and at most 2 invalid runs in 100, 1 otherwise, 2 it could not be run.
 set -u
 folder=${1:?the folder for reports is missing}
@@ -21,7 +22,7 @@ first_seed=${FIRST:-1} story=${STORY:-100} compare=${COMPARE:-30} smoke=${SMOKE:
 bug_seeds=${BUG_SEEDS:-${PLANTS:-3}} busy=${BUSY:-4}
 loadtest=${LOADTEST:-target/release/loadtest}
 # No run takes longer.
-longest_run_s=1800
+longest_run_s=${LONGEST_RUN_S:-1800}
 [ -x "$loadtest" ] || { echo "there is no $loadtest" >&2; exit 2; }
 mkdir -p "$folder" || exit 2
 
@@ -42,16 +43,18 @@ run() {
     local name=$1 status=0 first began=$SECONDS
     shift
     # In the foreground, so that Ctrl-C ends it.
-    timeout --foreground "$longest_run_s" "$loadtest" "$@" >"$folder/$name.txt" 2>&1 || status=$?
+    timeout --foreground -k 60 "$longest_run_s" "$loadtest" "$@" >"$folder/$name.txt" 2>&1 ||
+        status=$?
     runs=$((runs + 1))
     printf '%s  %-14s exit %s, %s s\n' "$(date -u +%H:%M:%S)" "$name" "$status" $((SECONDS - began))
     if [ "$status" = 0 ]; then
-        rm -rf "${folder:?}/$name" "$folder/$name.txt"
+        rm -rf "${folder:?}/$name" "$folder/$name".{txt,json}
         return
     fi
     first=$(grep -m 1 '^Red: ' "$folder/$name.txt" || tail -n 1 "$folder/$name.txt")
-    case $first in
-        *"this was no real load"*) invalid=$((invalid + 1)) ;;
+    case $status:$first in
+        1:*"this was no real load"*) invalid=$((invalid + 1)) ;;
+        124:* | 137:*) first="no end within $longest_run_s s: $first" ;;&
         *) surprises=$((surprises + 1)) ;;
     esac
     red+=("$name: $first")
@@ -66,8 +69,13 @@ done
 for seed in $(seq "$first_seed" $((first_seed + smoke - 1))); do
     run "smoke-$seed" matrix --smoke --seed "$seed" --report-dir "$folder/smoke-$seed"
 done
-[ "$bug_seeds" = 0 ] ||
-    run inject-bugs inject-bugs --seeds "$bug_seeds" --json "$folder/injected-bugs.json"
+if [ "$bug_seeds" != 0 ]; then
+    bugs=$("$loadtest" inject-bugs --list | sed -n 's/^\([a-z0-9-]*\): .*/\1/p')
+    [ -n "$bugs" ] || { echo "$loadtest knows no injected bugs" >&2; exit 2; }
+    for bug in $bugs; do
+        run "$bug" inject-bugs --only "$bug" --seeds "$bug_seeds" --json "$folder/$bug.json"
+    done
+fi
 
 echo
 [ ${#red[@]} = 0 ] || printf '%s\n' "${red[@]}"

@@ -9,9 +9,9 @@
 # tests of the service, and beside them those of the race board and the smoke run, fill the machine:
 # they come last, one of each at a time.
 #
-# What a program prints comes when it has ended, whole, and its failures once more at the end. Exit
-# code 0 only if all ended with 0. With TEST_TIMES=1 each test's line ends with its duration, as in
-# `ok <1.234s>`.
+# What a program prints comes when it has ended, whole, and its failures once more at the end. Every
+# ten seconds a line says which of them run. Exit code 0 only if all ended with 0. With TEST_TIMES=1
+# each test's line ends with its duration, as in `ok <1.234s>`.
 set -eu -o pipefail
 
 self=$(cd "$(dirname "$0")" && pwd)/$(basename "$0")
@@ -40,7 +40,10 @@ case "${1-}" in
       times='-Z unstable-options --report-time'
       export RUSTC_BOOTSTRAP=1
     fi
+    name=${2##*/deps/}
+    touch "$RUNNING/${name%%-*}.$$"
     bash -c "$2 $times" >"$said" 2>&1 </dev/null || code=$?
+    rm -f "$RUNNING/${name%%-*}.$$" && echo >>"$RUNNING.ended"
     printf '\n     Ran %s(%d s, exit code %d)\n' "${2#*&& exec }" "$SECONDS" "$code"
     cat "$said"
     # They are hard to find among thousands of lines, so they come once more at the end.
@@ -48,8 +51,9 @@ case "${1-}" in
     exit $((code != 0)) ;;
 esac
 
-export PROGRAMS FAILURES
-PROGRAMS=$(mktemp) FAILURES=$(mktemp) && trap 'rm -f "$PROGRAMS" "$FAILURES"' EXIT
+export PROGRAMS FAILURES RUNNING
+PROGRAMS=$(mktemp) FAILURES=$(mktemp) RUNNING=$(mktemp -d)
+trap 'kill "${telling-}" 2>/dev/null; rm -rf "$PROGRAMS" "$FAILURES" "$RUNNING"*' EXIT
 cargo --config "target.'cfg(all())'.runner=['$self', '--note']" test "$@"
 [ -s "$PROGRAMS" ] || { echo "cargo named no program of tests" >&2; exit 1; }
 of() {
@@ -58,6 +62,14 @@ of() {
 run() {
   xargs -0 -r -n 1 -P "$1" "$self" --run
 }
+tell() {
+  while sleep 10 >/dev/null 2>&1; do
+    printf '%s s: %s of %s programs ended; running: %s\n' "$SECONDS" "$(wc -l <"$RUNNING.ended")" \
+      "$(tr -cd '\0' <"$PROGRAMS" | wc -c)" "$(cd "$RUNNING" && echo * | sed -E 's/\.[0-9]+//g')"
+  done
+}
+: >"$RUNNING.ended"
+tell & telling=$!
 code=0
 { of -E "$long"; of -vE "$long|$service|$laboratory"; } | run "${AT_ONCE:-4}" || code=$?
 of -E "$laboratory" | run 1 & background=$!

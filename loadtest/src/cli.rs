@@ -36,7 +36,8 @@ use self::private::PrivateArgs;
 const SHUTDOWN: Duration = Duration::from_secs(5);
 
 const EXIT_CODES: &str = "\
-Exit codes: 0 all is well, 1 a check failed, 2 bad usage or something that must run does not.";
+Exit codes: 0 all is well, 1 a check failed or the run was interrupted, 2 bad usage or something \
+that must run does not.";
 
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("BUILD_PROFILE"), ")");
 

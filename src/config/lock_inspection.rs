@@ -20,11 +20,12 @@ const MAX_REASON: usize = 500;
 pub struct KindFilter(pub Option<LockKind>);
 
 const LS_HELP: &str = "\
-Locks that are free are not listed, nor are names that do not begin with --prefix. Redis is read by SCAN, on all masters of a cluster. A key of \
-another program that begins with the prefix is shown by its form, as damaged or as held. A lock \
-may be left out or appear late if it is taken meanwhile. With --kind all, kinds with one form of \
-keys share a row. `mysql-named` cannot be listed. If some kinds fail, the others are printed, \
---json says `complete: false`, and the exit code is the largest one of the failures.
+Locks that are free are not listed, nor are names that do not begin with --prefix. Redis is read \
+by SCAN, on all masters of a cluster. A key of another program that begins with the prefix is \
+shown by its form, as damaged or as held. A lock may be left out or appear late if it is taken \
+meanwhile. With --kind all, kinds with one form of keys share a row. `mysql-named` cannot be \
+listed. If some kinds fail, the others are printed, --json says `complete: false`, and the exit \
+code is the largest one of the failures.
 
 Exit codes:
   0    listed, and complete

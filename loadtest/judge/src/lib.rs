@@ -25,3 +25,17 @@ mod users;
 pub mod validity;
 pub mod verdict;
 pub mod witness;
+
+#[cfg(test)]
+mod tests {
+    use super::verdict::Rule;
+
+    #[test]
+    fn each_rule_is_on_the_page_that_says_why_it_cannot_accuse_falsely() {
+        let page = include_str!("../../../docs/verdicts.md");
+        for rule in Rule::ALL {
+            let words = rule.words();
+            assert!(page.contains(words), "docs/verdicts.md lacks: {words}");
+        }
+    }
+}

@@ -203,7 +203,7 @@ impl Verdict {
         let wanted = |rule: &Rule| match rule {
             // Only the database shows what stock was ordered, and rows of strangers.
             Rule::StockAsOrdered | Rule::NoRowWithoutRequest => rows_are_all,
-            Rule::AuditAgrees => audited,
+            Rule::AuditAgrees => audited || terms.demands.contains(rule),
             Rule::TokensRise => terms.fenced || self.fenced(),
             Rule::OneHolderAtATime => terms.one_holder_per.is_some(),
             rule if rule.is_of_faults() => terms.demands.contains(rule),

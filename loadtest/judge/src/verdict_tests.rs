@@ -338,6 +338,18 @@ fn an_audit_that_differs_in_any_member_is_found() {
 }
 
 #[test]
+fn an_audit_that_is_missing_breaks_a_run_that_has_to_have_one() {
+    let verdict = Scene::good().judge_with(AuditCheck::Absent);
+    for (demands, expected) in [(vec![], &[][..]), (vec![Rule::AuditAgrees], &[Rule::AuditAgrees])]
+    {
+        let terms = Terms { demands, ..Terms::default() };
+        let demanded = verdict.demanded(true, false, &terms);
+        let broken: Vec<_> = verdict.broken(&demanded).map(|finding| finding.rule).collect();
+        assert_eq!(broken, expected);
+    }
+}
+
+#[test]
 fn an_audit_that_did_not_move_with_the_clients_is_found() {
     let scene = Scene::good();
     let before = Audit::of(&[], 2, 2, TABLES);

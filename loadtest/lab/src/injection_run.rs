@@ -40,11 +40,9 @@ pub fn rows(names: &[String]) -> Result<Vec<BugCase>> {
         let known = BUG_CASES.iter().filter(|row| name == "all" || row.bug.name() == name);
         let known: Vec<&BugCase> = known.collect();
         if known.is_empty() && name != "none" {
-            let names: Vec<&str> = BUG_CASES.iter().map(|row| row.bug.name()).collect();
-            return Err(Error::Usage(format!(
-                "there is no injected bug {name:?} [possible values: all, none, {}]",
-                names.join(", ")
-            )));
+            let names = BUG_CASES.iter().map(|row| row.bug.name());
+            let names: Vec<_> = ["all", "none"].into_iter().chain(names).collect();
+            return Err(Error::unknown("injected bug", name, &names));
         }
         for row in known {
             if rows.iter().all(|one| one.bug != row.bug) {

@@ -43,8 +43,8 @@ impl LeaseReader {
         }))
     }
 
-    /// The lease now, by [`Lock::lease_key`]. A reader whose answer was not awaited must not be used
-    /// again.
+    /// The lease now, by [`Lock::lease_key`]. A reader whose answer was not awaited must not be
+    /// used again.
     pub async fn read(&mut self, key: &str) -> Result<KeyLease> {
         let redis = match &mut self.0 {
             Source::Redis(redis) => redis,

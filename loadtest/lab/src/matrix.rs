@@ -227,20 +227,22 @@ fn is_last(report: &CellReport, tries: u32, stop: &CancellationToken) -> bool {
 fn is_worth_retrying(report: &CellReport) -> bool {
     let missed = report.spoiled || report.scenario.is_frozen() && !report.valid;
     let not_shown = report.valid && report.observed != report.predicted;
-    !found_violation(report) && (missed || not_shown)
+    !report.found_violation() && (missed || not_shown)
 }
 
-/// Whether a cell, valid or not, has found a promise that was not kept and should have been.
-fn found_violation(report: &CellReport) -> bool {
-    let breaks_more = report.observed.breaks_more_than(report.predicted);
-    let is_broken = breaks_more || !report.broken_rules.is_empty();
-    report.died || is_broken && report.committed_late == 0
+impl CellReport {
+    /// Whether the cell, valid or not, has found a promise that was not kept and should have been.
+    pub fn found_violation(&self) -> bool {
+        let breaks_more = self.observed.breaks_more_than(self.predicted);
+        let is_broken = breaks_more || !self.broken_rules.is_empty();
+        self.died || is_broken && self.committed_late == 0
+    }
 }
 
 /// Whether a cell is finished: another run of it could only say the same, or would hide what this
 /// one has found.
 fn is_conclusive(report: &CellReport) -> bool {
-    report.died || report.error.is_none() && (report.valid || found_violation(report))
+    report.died || report.error.is_none() && (report.valid || report.found_violation())
 }
 
 #[cfg(test)]

@@ -139,7 +139,9 @@ impl<'a> Sale<'a> {
     pub(super) fn record(&self, plan: &Plan) -> Result<HistoryFile> {
         // What a killed run leaves is removed with the folder of its servers.
         let file = (self.deployment.history(), self.deployment.folder());
-        let demands = self.trial.demands(self.load);
+        let mut demands = self.trial.demands(self.load);
+        // An audit that could not be read is missing in the history.
+        demands.push(Rule::AuditAgrees);
         let demands: Vec<String> = demands.into_iter().map(Rule::name).collect();
         let demands = demands.join(",");
         let mut settings = vec![(DEMANDS, demands.as_str())];

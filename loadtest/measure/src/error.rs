@@ -29,7 +29,20 @@ pub enum Error {
 /// Shorthand for results of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
+/// How alike two names have to be for one to be suggested for the other, as clap has it.
+const ALIKE: f64 = 0.7;
+
 impl Error {
+    /// Bad usage: a name that is none of these. The most similar one is suggested.
+    pub fn unknown(what: &str, name: &str, known: &[&str]) -> Self {
+        let likeness = |one: &&str| strsim::jaro(name, one);
+        let best = known.iter().copied().filter(|one| likeness(one) > ALIKE);
+        let best = best.max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
+        let meant = best.map(|one| format!("; did you mean {one}?")).unwrap_or_default();
+        let known = known.join(", ");
+        Self::Usage(format!("there is no {what} {name:?}{meant} [possible values: {known}]"))
+    }
+
     /// The exit code that belongs to this error.
     pub fn exit_code(&self) -> u8 {
         match self {
@@ -54,6 +67,15 @@ impl Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_most_similar_of_known_names_is_suggested_if_one_is_similar() {
+        let error = |name| Error::unknown("lock", name, &["reentrant", "redlock", "redisson"]);
+        let meant = error("redison").to_string();
+        assert!(meant.starts_with("there is no lock \"redison\"; did you mean redisson? ["));
+        assert!(meant.ends_with("[possible values: reentrant, redlock, redisson]"), "{meant}");
+        assert!(error("ZZZ").to_string().starts_with("there is no lock \"ZZZ\" [possible"));
+    }
 
     #[test]
     fn a_sentence_ends_with_exactly_one_full_stop_and_keeps_a_log_tail() {

@@ -2,7 +2,8 @@
 //! in doubt, and the command that repeats that cell.
 
 use loadtest_lab::cell::CellReport;
-use loadtest_lab::injection_results::InjectionResults;
+use loadtest_lab::injection_results::{Attempt, InjectionResults};
+use loadtest_lab::runner::Flag;
 use serde::Serialize;
 
 use crate::table::problems;
@@ -31,15 +32,35 @@ pub struct Headline {
 }
 
 impl Headline {
-    /// The headline of a report; `None` if it is not red.
+    /// The headline of a report; `None` if it is not red. What puts the product in doubt comes
+    /// first, then a cell that did not show what it should, then a bug that was not caught.
     pub fn of(report: &Report) -> Option<Self> {
-        if let Some((text, doubt, cell)) = of_cells(&report.cells) {
+        let cells = of_cells(&report.cells).map(|(text, doubt, cell)| {
+            let rank = match doubt {
+                Doubt::Product => 0,
+                Doubt::Measurement if cell.valid => 2,
+                Doubt::Measurement => 4,
+            };
             let repeat = repeat::one(report, cell);
-            return Some(Self { text: text.to_string(), doubt, repeat });
-        }
-        let (text, doubt, bug) = of_injected_bugs(report.injected_bugs.as_ref()?)?;
-        let one = |(name, seed)| repeat::bug(report, name, seed);
-        Some(Self { text, doubt, repeat: bug.map_or_else(|| repeat::run(report), one) })
+            (rank, Self { text: text.to_string(), doubt, repeat })
+        });
+        let bugs = report.injected_bugs.as_ref().and_then(of_injected_bugs);
+        let bugs = bugs.map(|found| {
+            let rank = match (found.doubt, found.bug) {
+                (Doubt::Product, _) => 1,
+                (Doubt::Measurement, Some(_)) => 3,
+                (Doubt::Measurement, None) => 5,
+            };
+            (rank, found.headline(&report.chosen, || repeat::run(report)))
+        });
+        let first = cells.into_iter().chain(bugs).min_by_key(|(rank, _)| *rank);
+        first.map(|(_, headline)| headline)
+    }
+
+    /// The headline of injected bugs alone; `None` if it is not red.
+    pub fn of_bugs(results: &InjectionResults, chosen: &[Flag]) -> Option<Self> {
+        let found = of_injected_bugs(results)?;
+        Some(found.headline(chosen, || repeat::bugs(chosen, results.seeds)))
     }
 
     /// The headline in two lines. The command is one for the shell that began this program.
@@ -50,26 +71,27 @@ impl Headline {
     }
 }
 
-/// What makes these cells red, of which the first is named: a cell that came out otherwise than
-/// predicted, or else one that shows nothing.
+/// What makes these cells red. The first is named that has found what must not be. Else it is one
+/// that did not show what it should, or else one that shows nothing.
 pub(super) fn of_cells(cells: &[CellReport]) -> Option<(Text, Doubt, &CellReport)> {
-    let surprises: Vec<_> = cells.iter().filter(|one| one.valid && !one.as_predicted).collect();
-    let red = if surprises.is_empty() {
-        cells.iter().filter(|one| !one.valid).collect()
-    } else {
-        surprises
-    };
+    let rank = |cell: &CellReport| (!cell.found_violation(), !cell.valid);
+    let worst = cells.iter().filter(|cell| !cell.ok()).map(rank).min()?;
+    let red: Vec<_> = cells.iter().filter(|cell| !cell.ok() && rank(cell) == worst).collect();
     let (&first, others) = red.split_first()?;
     let mut what = vec![names::title(first)];
     // A sentence ends where its point is.
     let one_sentence = |text: String| text.replace(". ", "; ").replace('\n', " ");
     what.extend(problems(first).into_iter().next().map(|why| why.map_english(one_sentence)));
     let what = Text::joined("colon", what);
-    let doubt = doubt(first);
+    // A replica that dies, a broken rule and a broken promise speak against the product, however
+    // the load was.
+    let doubt = if first.found_violation() { Doubt::Product } else { Doubt::Measurement };
     let because = Text::of(match doubt {
         Doubt::Product if first.died => "doubt_died",
-        Doubt::Product => "doubt_product",
+        Doubt::Product if first.valid => "doubt_product",
+        Doubt::Product => "doubt_product_besides",
         Doubt::Measurement if first.valid => "doubt_not_shown",
+        Doubt::Measurement if first.error.is_some() => "doubt_not_run",
         Doubt::Measurement => "doubt_no_load",
     });
     let text = match others.len() {
@@ -79,45 +101,58 @@ pub(super) fn of_cells(cells: &[CellReport]) -> Option<(Text, Doubt, &CellReport
     Some((text.with("what", what).with("because", because), doubt, first))
 }
 
-/// What a red cell casts doubt on. A replica that dies, a broken rule and a broken promise speak
-/// against the product. Too little load and a hazard that did not show speak against the
-/// measurement.
-fn doubt(cell: &CellReport) -> Doubt {
-    let breaks_more = cell.observed.breaks_more_than(cell.predicted);
-    let found = breaks_more || !cell.broken_rules.is_empty();
-    if cell.died || cell.valid && found { Doubt::Product } else { Doubt::Measurement }
+/// What makes injected bugs red.
+struct BugFinding {
+    text: String,
+    doubt: Doubt,
+    /// An injected bug and a seed, if one shows it.
+    bug: Option<(&'static str, u64)>,
 }
 
-/// An injected bug and a seed.
-type BugAndSeed = (&'static str, u64);
+impl BugFinding {
+    fn headline(self, chosen: &[Flag], all: impl FnOnce() -> String) -> Headline {
+        let Self { text, doubt, bug } = self;
+        let repeat = bug.map_or_else(all, |(name, seed)| repeat::bug(chosen, name, seed));
+        Headline { text, doubt, repeat }
+    }
+}
 
-/// Bugs that were not caught, or a run without them in which something was found; and one of these.
-fn of_injected_bugs(results: &InjectionResults) -> Option<(String, Doubt, Option<BugAndSeed>)> {
+/// A run without a bug in which something was found, a bug that was not caught, or a run without
+/// one that shows nothing.
+fn of_injected_bugs(results: &InjectionResults) -> Option<BugFinding> {
     if results.ok {
         return None;
     }
-    let bugs =
-        || results.bugs.iter().flat_map(|bug| bug.attempts.iter().map(move |one| (bug, one)));
-    let missed = bugs().find(|(_, attempt)| attempt.caught_by.is_empty());
-    let found = bugs().find(|(_, attempt)| !attempt.without.wrong.is_empty());
-    Some(match (found, missed) {
-        (Some((bug, attempt)), _) => {
-            let (name, seed, wrong) = (bug.name, attempt.seed, attempt.without.wrong.join("; "));
-            let what = format!("without the bug {name}, seed {seed}: {wrong}");
-            let text = format!("Red: {what}. The product is in doubt: no bug was injected.");
-            (text, Doubt::Product, Some((name, seed)))
-        }
-        (None, Some((bug, attempt))) => {
-            let (name, seed) = (bug.name, attempt.seed);
-            let what = format!("the injected bug {name}, seed {seed}, was not caught");
-            let text = format!("Red: {what}. The measurement is in doubt.");
-            (text, Doubt::Measurement, Some((name, seed)))
-        }
-        (None, None) => {
-            let what = "not every injected bug was run to its end";
-            (format!("Red: {what}. The measurement is in doubt."), Doubt::Measurement, None)
-        }
-    })
+    let find = |is_it: fn(&Attempt) -> bool| {
+        let mut all =
+            results.bugs.iter().flat_map(|bug| bug.attempts.iter().map(move |it| (bug, it)));
+        all.find(|(_, attempt)| is_it(attempt)).map(|(bug, attempt)| (bug.name, attempt))
+    };
+    let finding = |text: String, doubt, name, attempt: &Attempt| BugFinding {
+        text: format!("Red: {text}."),
+        doubt,
+        bug: Some((name, attempt.seed)),
+    };
+    if let Some((name, attempt)) = find(|it| !it.without.wrong.is_empty()) {
+        let (seed, wrong) = (attempt.seed, attempt.without.wrong.join("; "));
+        let why = "The product is in doubt: no bug was injected";
+        let text = format!("without the bug {name}, seed {seed}: {wrong}. {why}");
+        return Some(finding(text, Doubt::Product, name, attempt));
+    }
+    let why = "The measurement is in doubt";
+    if let Some((name, attempt)) = find(|it| it.caught_by.is_empty()) {
+        let seed = attempt.seed;
+        let text = format!("the injected bug {name}, seed {seed}, was not caught. {why}");
+        return Some(finding(text, Doubt::Measurement, name, attempt));
+    }
+    if let Some((name, attempt)) = find(|it| !it.clean) {
+        let (seed, invalid) = (attempt.seed, attempt.without.invalid.join("; "));
+        let why = "The measurement is in doubt, not the product: this was no real load";
+        let text = format!("without the bug {name}, seed {seed}: {invalid}. {why}");
+        return Some(finding(text, Doubt::Measurement, name, attempt));
+    }
+    let text = format!("Red: not every injected bug was run to its end. {why}.");
+    Some(BugFinding { text, doubt: Doubt::Measurement, bug: None })
 }
 
 #[cfg(test)]
@@ -159,10 +194,39 @@ mod tests {
         cells[0].valid = false;
         cells[0].invalid_because = vec!["too little".to_owned()];
         let (doubt, text) = line(cells.clone());
+        assert_eq!(doubt, Doubt::Product, "what was broken stays broken");
+        assert!(text.contains("the load was not what it should be"), "{text}");
+        cells[0].broken_rules.clear();
+        let (doubt, text) = line(cells.clone());
         assert_eq!(doubt, Doubt::Measurement);
         assert!(text.contains("not the product: this was no real load"), "{text}");
+        cells[0].error = Some("no server".to_owned());
+        assert!(line(cells.clone()).1.contains("the cell could not be run"));
         cells[0].died = true;
-        assert_eq!(line(cells).0, Doubt::Product);
+        assert_eq!(line(cells.clone()).0, Doubt::Product);
+        // A cell before it that only shows nothing does not hide it.
+        (cells[2].died, cells[2].valid) = (true, false);
+        (cells[0].died, cells[2].error) = (false, Some("r2 died".to_owned()));
+        let (doubt, text) = line(cells);
+        assert_eq!(doubt, Doubt::Product);
+        assert!(text.contains("r2 died"), "{text}");
+    }
+
+    #[test]
+    fn an_injected_bug_that_was_not_caught_is_named_before_an_invalid_cell() {
+        let mut report = matrix_report();
+        report.cells.iter_mut().for_each(|cell| (cell.valid, cell.as_predicted) = (true, true));
+        let mut results = injection_results(&["lying-audit"], 1);
+        results.ok = false;
+        results.bugs[0].attempts[0].caught_by.clear();
+        report.injected_bugs = Some(results);
+        report.cells[0].valid = false;
+        assert!(Headline::of(&report).expect("red").text.contains("lying-audit"));
+        report.cells[0].died = true;
+        assert!(Headline::of(&report).expect("red").text.contains("a replica died"));
+        report.cells[0].died = false;
+        (report.cells[0].valid, report.cells[0].as_predicted) = (true, false);
+        assert!(Headline::of(&report).expect("red").text.contains("did not show"));
     }
 
     #[test]

@@ -79,9 +79,14 @@ pub fn one(report: &Report, cell: &CellReport) -> String {
 }
 
 /// The command that injects that bug again, with all seeds up to that one.
-pub fn bug(report: &Report, name: &str, seed: u64) -> String {
+pub fn bug(chosen: &[Flag], name: &str, seed: u64) -> String {
     let inject = format!("loadtest inject-bugs --only {name} --seeds {seed}");
-    command(&inject, report.chosen.clone())
+    command(&inject, chosen.to_vec())
+}
+
+/// The command that injects all bugs with that many seeds.
+pub fn bugs(chosen: &[Flag], seeds: u64) -> String {
+    command(&format!("loadtest inject-bugs --seeds {seeds}"), chosen.to_vec())
 }
 
 /// The command that judges that history again.

@@ -232,7 +232,9 @@ pub(super) fn footnote(cells: &[CellReport]) -> Option<String> {
 /// The last column: whether the cell shows what it should show.
 pub fn verdict(cell: &CellReport) -> (&'static str, Color) {
     let breaks_more = cell.observed.breaks_more_than(cell.predicted);
-    if !cell.valid {
+    if cell.died {
+        ("DIED", Color::Red)
+    } else if !cell.valid && !cell.found_violation() {
         ("INVALID", Color::Red)
     } else if cell.as_predicted {
         ("as predicted", Color::Green)

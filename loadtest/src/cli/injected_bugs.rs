@@ -11,6 +11,7 @@ use loadtest_measure::error::{Error, Result};
 use loadtest_measure::files::{check_writable, write_json};
 use loadtest_measure::print::{print_line, print_status};
 use loadtest_report::counted;
+use loadtest_report::headline::Headline;
 use loadtest_report::injected_bugs::render;
 use loadtest_report::progress::matrix_line;
 
@@ -53,7 +54,11 @@ pub(super) async fn run(args: InjectBugsArgs) -> Result<bool> {
     let stop = stop_on_signal()?;
     let injection = InjectionRun { rows, seeds: args.seeds };
     let observer = |event: RunEvent<'_>| print_status(matrix_line(event));
+    let chosen = parts.chosen.clone();
     let report = Box::pin(injection.run_alone(parts, &observer, &stop)).await?;
+    if let Some(headline) = Headline::of_bugs(&report.results, &chosen) {
+        print_line(format_args!("{}\n", headline.lines()));
+    }
     print_line(render(&report));
     if let Some(path) = &args.json {
         write_json(path, &report)?;

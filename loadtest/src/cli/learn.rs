@@ -8,6 +8,7 @@ use loadtest_lab::ladder::{LadderRunner, RUNGS, Rung, RungSide};
 use loadtest_measure::error::{Error, Result};
 use loadtest_measure::files::check_writable;
 use loadtest_measure::print::print_line;
+use loadtest_report::headline::Headline;
 use loadtest_report::learn::{ladder, next_step, prologue, seen, summary};
 use loadtest_report::{MATRIX, Report};
 
@@ -37,17 +38,19 @@ pub(super) struct LearnArgs {
     private: PrivateArgs,
 }
 
+fn slugs() -> Vec<&'static str> {
+    RUNGS.iter().map(|rung| rung.slug).collect()
+}
+
 impl LearnArgs {
     /// The rungs to climb; none if the ladder is to be listed.
     fn rungs(&self) -> Result<Vec<&'static Rung>> {
         match &self.rung {
             _ if self.all => Ok(RUNGS.iter().collect()),
             None => Ok(Vec::new()),
-            Some(slug) => Rung::named(slug).map(|rung| vec![rung]).ok_or_else(|| {
-                let known: Vec<&str> = RUNGS.iter().map(|rung| rung.slug).collect();
-                let known = known.join(", ");
-                Error::Usage(format!("there is no rung {slug:?} [possible values: {known}]"))
-            }),
+            Some(slug) => Rung::named(slug)
+                .map(|rung| vec![rung])
+                .ok_or_else(|| Error::unknown("rung", slug, &slugs())),
         }
     }
 
@@ -88,8 +91,12 @@ pub(super) async fn run(args: LearnArgs) -> Result<bool> {
         print_line(summary(&cells));
     }
     let ok = cells.iter().all(CellReport::ok);
+    let report = Report::of(runner.results(cells, args.command()));
+    if let Some(headline) = Headline::of(&report) {
+        print_line(headline.lines());
+    }
     if let Some(folder) = &args.report_dir {
-        Report::of(runner.results(cells, args.command())).write_folder(folder)?;
+        report.write_folder(folder)?;
         print_line(format_args!("Report: {}", folder.join("index.html").display()));
     }
     Ok(ok)

@@ -27,6 +27,9 @@ use testbed::Flavor;
 use super::output::OutputArgs;
 use super::{EXIT_CODES, FleetArgs, PrivateArgs, stop_on_signal};
 
+/// What `--locks` is.
+const LOCKS: &str = "Locks around the purchase; `all` is every kind";
+
 /// What `--faults` is.
 const FAULTS: &str = "What happens to the deployment; `none` is no fault, `all` each that any \
                       program can have: `failpoint` is not among them and needs a `seckill` that \
@@ -42,7 +45,7 @@ pub(super) struct MatrixArgs {
     #[command(flatten)]
     private: PrivateArgs,
     #[arg(long, value_name = "LOCKS", value_delimiter = ',', default_value = "redisson")]
-    #[arg(help = format!("Locks around the purchase; `all` is every kind {}", known_locks()))]
+    #[arg(help = format!("{LOCKS} {}", possible(&known_locks())))]
     #[arg(default_value_if("mode", "queued", "none"), conflicts_with = "PresetArgs")]
     locks: Vec<String>,
     /// What a lock is held for: all purchases of a user, or of a voucher
@@ -58,7 +61,7 @@ pub(super) struct MatrixArgs {
     #[arg(conflicts_with = "PresetArgs")]
     replicas: Vec<u16>,
     #[arg(long, value_name = "FAULTS", value_delimiter = ',', default_value = "none")]
-    #[arg(help = format!("{FAULTS} {}", known_faults()))]
+    #[arg(help = format!("{FAULTS} {}", possible(&known_faults())))]
     #[arg(conflicts_with = "PresetArgs")]
     faults: Vec<String>,
     /// What happens around the locked section; with the frozen scenarios the fault is `freeze`
@@ -67,7 +70,7 @@ pub(super) struct MatrixArgs {
     #[arg(conflicts_with = "PresetArgs")]
     scenarios: Vec<Scenario>,
     #[arg(long, value_name = "TOPOLOGIES", value_delimiter = ',')]
-    #[arg(help = format!("{TOPOLOGIES} {}", known_topologies()))]
+    #[arg(help = format!("{TOPOLOGIES} {}", possible(&known_topologies())))]
     #[arg(conflicts_with = "PresetArgs")]
     topologies: Option<Vec<String>>,
     /// When replicas answer: after the COMMIT, or at admission with a ticket. With `queued` no lock
@@ -262,7 +265,7 @@ fn locks(names: &[String]) -> Result<Vec<Lock>> {
             _ if name == "all" => locks.extend(Lock::value_variants()),
             Ok(lock) => locks.push(lock),
             Err(_) => {
-                return Err(unknown("lock", name, &known_locks()));
+                return Err(Error::unknown("lock", name, &known_locks()));
             }
         }
     }
@@ -277,7 +280,7 @@ fn faults(names: &[String]) -> Result<Vec<Option<FaultKind>>> {
             ("none", _) => faults.push(None),
             (_, Some(fault)) => faults.push(Some(fault)),
             (_, None) => {
-                return Err(unknown("fault", name, &known_faults()));
+                return Err(Error::unknown("fault", name, &known_faults()));
             }
         }
     }
@@ -290,31 +293,31 @@ fn topologies(names: &[String]) -> Result<Vec<Topology>> {
         match Topology::from_str(name, false) {
             _ if name == "all" => topologies.extend(Topology::value_variants()),
             Ok(topology) => topologies.push(topology),
-            Err(_) => return Err(unknown("topology", name, &known_topologies())),
+            Err(_) => return Err(Error::unknown("topology", name, &known_topologies())),
         }
     }
     Ok(topologies)
 }
 
-fn known_topologies() -> String {
-    possible(Topology::value_variants().iter().map(|topology| topology.name()))
+fn known_topologies() -> Vec<&'static str> {
+    names(Topology::value_variants().iter().map(|topology| topology.name()))
 }
 
-fn known_locks() -> String {
-    possible(Lock::value_variants().iter().map(|lock| lock.name()))
+fn known_locks() -> Vec<&'static str> {
+    names(Lock::value_variants().iter().map(|lock| lock.name()))
 }
 
-fn known_faults() -> String {
-    possible(std::iter::once("none").chain(FaultKind::known().map(FaultKind::name)))
+fn known_faults() -> Vec<&'static str> {
+    names(std::iter::once("none").chain(FaultKind::known().map(FaultKind::name)))
 }
 
-fn possible<'a>(known: impl Iterator<Item = &'a str>) -> String {
-    let known: Vec<&str> = std::iter::once("all").chain(known).collect();
-    format!("[possible values: {}]", known.join(", "))
+/// Names as help texts have them.
+fn possible(names: &[&str]) -> String {
+    format!("[possible values: {}]", names.join(", "))
 }
 
-fn unknown(what: &str, name: &str, known: &str) -> Error {
-    Error::Usage(format!("there is no {what} {name:?} {known}"))
+fn names(known: impl Iterator<Item = &'static str>) -> Vec<&'static str> {
+    std::iter::once("all").chain(known).collect()
 }
 
 #[cfg(test)]

@@ -110,7 +110,8 @@ than 1 % of their connections' time.
 Where the service answers with tickets (202, `seckill serve --mode queued`), they are followed: a
 request ends as its ticket does, and one whose ticket has not ended after --timeout-s is unknown.
 
-Exit codes: 0 all is well, 1 a check failed, 2 bad usage or something that must run does not.";
+Exit codes: 0 all is well, 1 a check failed or the run was interrupted, 2 bad usage or something \
+that must run does not.";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum ArrivalName {

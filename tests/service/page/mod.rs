@@ -216,7 +216,7 @@ const KEEP_TEXTS: &str = "window.texts = []; const it = document.querySelector(B
     return 1";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_price_that_changes_under_the_finger_is_told_and_the_button_waits() {
+async fn a_price_that_changes_under_the_finger_is_shown_and_the_button_waits() {
     let visit = Visit::without_order(&[]).await;
     let buy = format!("#buy-{}", visit.voucher);
     visit.wait_for_text(&buy, "Buy for ¥80").await;

@@ -36,7 +36,7 @@ impl CellKind {
 
     /// The kind of a cell.
     pub fn of(cell: &CellReport) -> Self {
-        match (cell.valid, cell.as_predicted, cell.observed.holds()) {
+        match (cell.valid || cell.found_violation(), cell.as_predicted, cell.observed.holds()) {
             (false, ..) => Self::Invalid,
             (true, false, _) => Self::Surprise,
             (true, true, true) => Self::Safe,
