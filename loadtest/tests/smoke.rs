@@ -122,13 +122,14 @@ fn each_topology_sells_as_predicted_and_a_queue_survives_moving_slots_and_a_lost
         [&lock[..], &["--guards", guards, "--topologies", topologies]].concat()
     };
     let queued = ["--mode", "queued", "--locks", "none", "--guards", "on"];
-    let moves = ["--topologies", "redis-cluster", "--faults", "slot-moves,cluster-failover"];
+    let faults = "slot-moves,cluster-failover,sentinel-failover";
+    let moves = ["--topologies", "redis-cluster,sentinel", "--faults", faults];
     let runs = [
         // Without guards a lock that fails shows: it is all there is.
         (4, direct("redisson", "off", "sentinel,redis-cluster,semi-sync,async")),
         (2, direct("zookeeper", "off", "ensemble,replicated")),
         (2, direct("redisson", "on", "galera,sharded")),
-        (2, [&queued[..], &moves].concat()),
+        (3, [&queued[..], &moves].concat()),
     ];
     for (number, (count, axes)) in runs.iter().enumerate() {
         let path = |name: &str| folder.path().join(format!("{number}-{name}"));

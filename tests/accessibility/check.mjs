@@ -94,6 +94,10 @@ async function openSource(browser) {
   await browser.open(source);
 }
 
+async function openEarlier(browser) {
+  await browser.open(new URL('/?token=earlier', source).href);
+}
+
 /** The panels of a race that runs have something to show. */
 const hasRows = all(
   shows(isRunning),
@@ -167,6 +171,7 @@ const STATES = {
     ['verdict of a rung', all(isVisible('#lane-left .rung-outcome'), canStart)],
     ['saved race, offline', all(openSaved, isVisible('#lane-left .rung-outcome'), openAll)],
     ['source', all(openSource, isVisible('pre'))],
+    ['address of an earlier board', all(openEarlier, isVisible('[lang=zh-CN]'))],
   ],
   report: [['closed', isVisible('h1')], ['all open', openAll]],
   learn: [['closed', isVisible('h1')], ['all open', openAll]],

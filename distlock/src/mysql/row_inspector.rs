@@ -149,8 +149,8 @@ pub(crate) struct RowPosition {
 
 impl RowLockLists {
     /// Fails with what can be said of a row if the server has no such lists, does not show them to
-    /// this user, or shows old ones only. The caller has no connection of the pool meanwhile: it may
-    /// wait for other readers, and they for a connection.
+    /// this user, or shows old ones only. The caller has no connection of the pool meanwhile: it
+    /// may wait for other readers, and they for a connection.
     async fn read(server: &MySqlServer) -> Result<Result<Self, LockState>, StatementError> {
         let mut last_read = server.shared.row_lists_read.lock().await;
         let mut session = MySqlSession::open(server.pool()).await?;
