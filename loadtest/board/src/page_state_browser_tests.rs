@@ -11,6 +11,9 @@ async fn a_link_that_no_board_knows_is_refused_in_words_and_leaves_a_form_to_sta
     page.shows(&format!("{STATE}.startsWith('No race was started: ')")).await;
     page.shows(&format!("{STATE}.includes('nosuch') || {STATE}.includes('no-lock')")).await;
     page.shows("document.querySelector('[name=users]').value > 0").await;
+    let unnamed = "[...document.querySelectorAll('button')].filter((it) => !it.textContent.trim() \
+                   || /[a-z]_[a-z]/.test(it.textContent))";
+    page.shows(&format!("{unnamed}.length === 0")).await;
     page.click("#language").await;
     page.shows(&format!("{STATE}.startsWith('没有开始竞赛：')")).await;
     page.click("#start").await;

@@ -80,6 +80,7 @@ class LaneView {
     for (const [target, actions] of Object.entries(FAULTS)) this.addFaults(target, actions);
     this.links = this.faults.querySelector('.links');
     this.links.addEventListener('change', () => this.nameLinks());
+    this.nameLinks();
     this.commands = new CommandPanel(this.root.querySelector('.commands'), name);
     this.locks = new LockPanel(this.root.querySelector('.locks'), name);
     document.getElementById('lanes').append(this.root);

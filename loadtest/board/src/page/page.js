@@ -196,7 +196,8 @@ function refreshState() {
   const nodes = problem
     ? [problemText(problem)] : [...textNodes(`state_${state}`, { detail }), more];
   setNodes(get('state'), nodes);
-  get('state').classList.toggle('failed', Boolean(problem) || state === 'failed');
+  const hasFailed = Boolean(problem) || ['failed', 'refused'].includes(state);
+  get('state').classList.toggle('failed', hasFailed);
   get('start').disabled = isBusy || Boolean(problem);
   get('save').setAttribute('aria-disabled', String(!model));
   get('picture').disabled = !model;
