@@ -65,7 +65,7 @@ run() {
 tell() {
   while sleep 10 >/dev/null 2>&1; do
     printf '%s s: %s of %s programs ended; running: %s\n' "$SECONDS" "$(wc -l <"$RUNNING.ended")" \
-      "$(tr -cd '\0' <"$PROGRAMS" | wc -c)" "$(cd "$RUNNING" && echo * | sed -E 's/\.[0-9]+//g')"
+      "$(tr -cd '\0' <"$PROGRAMS" | wc -c)" "$(ls "$RUNNING" | sed 's/\.[0-9]*$//' | tr '\n' ' ')"
   done
 }
 : >"$RUNNING.ended"

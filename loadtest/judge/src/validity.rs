@@ -160,6 +160,11 @@ pub fn of_stalls(stalled_ns: u64, run_ns: u64) -> Option<String> {
     (share > MAX_STALLED_SHARE).then(words)
 }
 
+/// Whether that reason is that the generator stood still.
+pub fn is_of_stalls(why_invalid: &str) -> bool {
+    why_invalid.starts_with("the load generator stood still for ")
+}
+
 /// Requests that were due and not sent.
 pub fn of_dropped(figures: &Figures) -> Option<String> {
     let dropped = figures.cost.dropped;

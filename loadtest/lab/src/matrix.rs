@@ -14,6 +14,8 @@ use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::time::Instant;
 
+use loadtest_judge::validity::is_of_stalls;
+use loadtest_judge::verdict::Rule;
 use loadtest_load::moment::rfc3339;
 use loadtest_measure::error::{Error, Result};
 use loadtest_measure::machine::Machine;
@@ -232,9 +234,13 @@ fn is_worth_retrying(report: &CellReport) -> bool {
 
 impl CellReport {
     /// Whether the cell, valid or not, has found a promise that was not kept and should have been.
+    /// Rules after a fault use lengths: one that is broken while the generator stood still for too
+    /// long accuses nothing.
     pub fn found_violation(&self) -> bool {
+        let stood_still = self.invalid_because.iter().any(|why| is_of_stalls(why));
+        let counts = |rule: &Rule| !(stood_still && rule.is_of_faults());
         let breaks_more = self.observed.breaks_more_than(self.predicted);
-        let is_broken = breaks_more || !self.broken_rules.is_empty();
+        let is_broken = breaks_more || self.broken_rules.iter().any(counts);
         self.died || is_broken && self.committed_late == 0
     }
 }

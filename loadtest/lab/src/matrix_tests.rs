@@ -273,6 +273,18 @@ fn a_round_that_has_found_something_is_not_run_again_though_it_is_invalid_beside
 }
 
 #[test]
+fn a_rule_that_uses_lengths_accuses_nothing_while_the_generator_stood_still() {
+    let stood_still = loadtest_judge::validity::of_stalls(90, 100).expect("a reason");
+    let cell = |why: &str, rule| CellReport {
+        invalid_because: vec![why.to_owned()],
+        ..with_broken(report(Prediction::HOLDS, Prediction::HOLDS, false), &[rule])
+    };
+    assert!(cell("too little", Rule::ServedAfterFault).found_violation());
+    assert!(!cell(&stood_still, Rule::ServedAfterFault).found_violation());
+    assert!(cell(&stood_still, Rule::OrdersWithinStock).found_violation());
+}
+
+#[test]
 fn a_cell_whose_orders_were_committed_late_is_run_again() {
     let late = CellReport {
         spoiled: true,
