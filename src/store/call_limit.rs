@@ -3,7 +3,7 @@
 //! A server that was frozen keeps its connections open. Once the pool leads to another one, no
 //! answer of the old server is worth a wait, and a COMMIT there is one whose outcome is found out.
 
-use std::pin::pin;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,15 +36,15 @@ impl CallLimit {
 }
 
 /// Waits for an answer until 5 s are over, or until the pool leads to another server than that of
-/// `limit`. `None` if there was none.
+/// `limit`. `None` if there was none. The call is pinned where it was made: a future with a copy of
+/// it would be twice as large.
 pub(super) async fn answer<T>(
     limit: Option<&CallLimit>,
-    call: impl Future<Output = T>,
+    mut call: Pin<&mut impl Future<Output = T>>,
 ) -> Option<T> {
-    let mut call = pin!(call);
     let Some(limit) = limit else { return timeout(CALL_TIMEOUT, call).await.ok() };
     for _ in 0..CALL_TIMEOUT.as_millis() / ASK_INTERVAL.as_millis() {
-        if let Ok(answer) = timeout(ASK_INTERVAL, &mut call).await {
+        if let Ok(answer) = timeout(ASK_INTERVAL, call.as_mut()).await {
             return Some(answer);
         }
         if limit.has_left() {

@@ -2,6 +2,7 @@
 //! of a dead one. The database is checked on a connection of its own: the pool has none left when
 //! purchases wait for a dead server. Servers of locks are checked by a function of the caller.
 
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -148,7 +149,7 @@ async fn ask_database(database: &DatabaseCheck) -> Result<(), StoreError> {
         ensure_writable(&mut connection).await?;
         Ok::<_, StoreError>(connection)
     };
-    let Some(connection) = answer(Some(&limit), asking).await else {
+    let Some(connection) = answer(Some(&limit), pin!(asking)).await else {
         return Err(StoreError::TimedOut { server: "database" });
     };
     let kept = Some((connection?, limit));

@@ -9,6 +9,8 @@
 //! abort the transaction at any statement, and the server reports that only at the end of a packet.
 //! Later statements of it would run outside the transaction, and COMMIT would answer OK.
 
+use std::pin::pin;
+
 use futures_util::TryStreamExt;
 use sqlx::mysql::{MySqlArguments, MySqlConnection, MySqlQueryResult, MySqlRow};
 use sqlx::pool::PoolConnection;
@@ -48,22 +50,25 @@ impl Session {
     /// Borrows a connection, waiting no longer than the pool's own time-out. It begins once more
     /// if the pool leaves its server meanwhile: a connection may be on its way there.
     pub async fn open(pool: &MySqlPool) -> Result<Self, StoreError> {
-        let connection = match answer(Some(&CallLimit::of(pool)), pool.acquire()).await {
-            Some(connection) => connection?,
-            None => pool.acquire().await?,
-        };
-        Ok(Self {
-            connection: Some(connection),
-            limit: Some(CallLimit::of(pool)),
-            clean: true,
-            leaks_open_transaction: false,
-        })
+        for _ in 0..2 {
+            let limit = CallLimit::of(pool);
+            let Some(connection) = answer(Some(&limit), pin!(pool.acquire())).await else {
+                continue;
+            };
+            return Ok(Self {
+                connection: Some(connection?),
+                limit: Some(CallLimit::of(pool)),
+                clean: true,
+                leaks_open_transaction: false,
+            });
+        }
+        Err(StoreError::PoolTimedOut)
     }
 
     /// Runs one statement.
     pub async fn execute(&mut self, query: Statement<'_>) -> Result<MySqlQueryResult, StoreError> {
         let (connection, limit) = self.use_raw();
-        let outcome = answer(limit, query.execute(connection)).await;
+        let outcome = answer(limit, pin!(query.execute(connection))).await;
         self.finish_call(outcome)
     }
 
@@ -73,21 +78,21 @@ impl Session {
         query: Statement<'_>,
     ) -> Result<Option<MySqlRow>, StoreError> {
         let (connection, limit) = self.use_raw();
-        let outcome = answer(limit, query.fetch_optional(connection)).await;
+        let outcome = answer(limit, pin!(query.fetch_optional(connection))).await;
         self.finish_call(outcome)
     }
 
     /// Reads exactly one row.
     pub async fn fetch_one(&mut self, query: Statement<'_>) -> Result<MySqlRow, StoreError> {
         let (connection, limit) = self.use_raw();
-        let outcome = answer(limit, query.fetch_one(connection)).await;
+        let outcome = answer(limit, pin!(query.fetch_one(connection))).await;
         self.finish_call(outcome)
     }
 
     /// Reads all rows; the statement bounds how many.
     pub async fn fetch_all(&mut self, query: Statement<'_>) -> Result<Vec<MySqlRow>, StoreError> {
         let (connection, limit) = self.use_raw();
-        let outcome = answer(limit, query.fetch_all(connection)).await;
+        let outcome = answer(limit, pin!(query.fetch_all(connection))).await;
         self.finish_call(outcome)
     }
 
@@ -104,13 +109,16 @@ impl Session {
     ) -> (Vec<MySqlRow>, Result<(), StoreError>) {
         let mut rows = Vec::new();
         let (connection, limit) = self.use_raw();
-        let outcome = answer(limit, async {
-            let mut found = sqlx::raw_sql(sql).fetch(connection);
-            while let Some(row) = found.try_next().await? {
-                rows.push(row);
-            }
-            Ok(())
-        })
+        let outcome = answer(
+            limit,
+            pin!(async {
+                let mut found = sqlx::raw_sql(sql).fetch(connection);
+                while let Some(row) = found.try_next().await? {
+                    rows.push(row);
+                }
+                Ok(())
+            }),
+        )
         .await;
         (rows, self.finish_call(outcome))
     }
