@@ -212,14 +212,20 @@ mod tests {
         assert!(text.contains("r2 died"), "{text}");
     }
 
-    #[test]
-    fn an_injected_bug_that_was_not_caught_is_named_before_an_invalid_cell() {
+    /// All cells are as predicted, and a bug was not caught.
+    fn with_a_missed_bug() -> Report {
         let mut report = matrix_report();
         report.cells.iter_mut().for_each(|cell| (cell.valid, cell.as_predicted) = (true, true));
         let mut results = injection_results(&["lying-audit"], 1);
         results.ok = false;
         results.bugs[0].attempts[0].caught_by.clear();
         report.injected_bugs = Some(results);
+        report
+    }
+
+    #[test]
+    fn an_injected_bug_that_was_not_caught_is_named_before_an_invalid_cell() {
+        let mut report = with_a_missed_bug();
         report.cells[0].valid = false;
         assert!(Headline::of(&report).expect("red").text.contains("lying-audit"));
         report.cells[0].died = true;
@@ -231,12 +237,7 @@ mod tests {
 
     #[test]
     fn a_bug_that_was_not_caught_puts_the_measurement_in_doubt() {
-        let mut report = matrix_report();
-        report.cells.iter_mut().for_each(|cell| (cell.valid, cell.as_predicted) = (true, true));
-        let mut results = injection_results(&["lying-audit"], 1);
-        results.ok = false;
-        results.bugs[0].attempts[0].caught_by.clear();
-        report.injected_bugs = Some(results);
+        let report = with_a_missed_bug();
         let headline = Headline::of(&report).expect("it is red");
         assert_eq!(headline.doubt, Doubt::Measurement);
         let command = "loadtest inject-bugs --only lying-audit --seeds 1";
