@@ -9,6 +9,7 @@
 # - SMOKE: runs of `matrix --smoke`, with seeds from FIRST on (default 10).
 # - BUG_SEEDS: seeds of each injected bug, each of which must catch it (default 3; 0: no bugs).
 # - BUSY: processes that spin meanwhile (default 4).
+# - LONGEST_RUN_S: seconds after which a run is ended (default 1800).
 #
 # A red run leaves its report and its output in FOLDER. The summary counts surprises and invalid
 # runs, and names each. An invalid run had no real load, and nothing else is red in it. All else is
@@ -21,7 +22,6 @@ first_seed=${FIRST:-1} story=${STORY:-100} compare=${COMPARE:-30} smoke=${SMOKE:
 # PLANTS is the former name of BUG_SEEDS.
 bug_seeds=${BUG_SEEDS:-${PLANTS:-3}} busy=${BUSY:-4}
 loadtest=${LOADTEST:-target/release/loadtest}
-# No run takes longer.
 longest_run_s=${LONGEST_RUN_S:-1800}
 [ -x "$loadtest" ] || { echo "there is no $loadtest" >&2; exit 2; }
 mkdir -p "$folder" || exit 2
