@@ -151,24 +151,31 @@ fn authority(how: &RedisArgs) -> anyhow::Result<Option<Vec<u8>>> {
     pem.map(Some).with_context(|| format!("cannot read {}", path.display()))
 }
 
-/// How long a silent Redis is asked again at a start. One that refuses connections is not.
-const SILENCE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a silent Redis is asked again at a start, and sentinels that name no master: they may be
+/// silent, or elect one. A single server that refuses connections is not asked again.
+const START_TIMEOUT: Duration = Duration::from_secs(5);
+const START_PAUSE: Duration = Duration::from_millis(100);
 
 /// Connects to the Redis of the service and of most kinds; refuses one that may evict keys.
 pub async fn redis(url: &Address, how: &RedisArgs) -> anyhow::Result<RedisConnection> {
     let begun = Instant::now();
     loop {
         match usable_redis(url, how).await {
-            Err(error) if is_silence(&error) && begun.elapsed() < SILENCE_TIMEOUT => {
-                tracing::debug!(%error, "Redis is silent; asking again");
+            Err(error) if may_pass(&error, url) && begun.elapsed() < START_TIMEOUT => {
+                tracing::debug!(error = format!("{error:#}"), "asking Redis again");
+                tokio::time::sleep(START_PAUSE).await;
             }
             usable => return usable,
         }
     }
 }
 
-fn is_silence(error: &anyhow::Error) -> bool {
-    matches!(error.downcast_ref(), Some(StoreError::TimedOut { .. }))
+fn may_pass(error: &anyhow::Error, url: &Address) -> bool {
+    match error.downcast_ref() {
+        Some(StoreError::TimedOut { .. }) => true,
+        Some(StoreError::Unavailable { .. }) => RedisAddress::from(url.expose()).is_sentinel(),
+        _ => false,
+    }
 }
 
 async fn usable_redis(url: &Address, how: &RedisArgs) -> anyhow::Result<RedisConnection> {

@@ -1,8 +1,9 @@
 //! Three replicas, as processes of the real binary, behind the proxy that ships.
 
+use std::panic::resume_unwind;
 use std::path::PathBuf;
 use std::sync::{Mutex, OnceLock, PoisonError};
-use std::thread;
+use std::thread::{self, ScopedJoinHandle};
 
 use testbed::{Haproxy, Replica, ReplicaSpec};
 
@@ -50,7 +51,8 @@ pub(crate) fn start_together(specs: impl IntoIterator<Item = ReplicaSpec>) -> Ve
     thread::scope(|scope| {
         let start = |spec| scope.spawn(|| servers().bed.replica(spec).expect("a replica"));
         let starting: Vec<_> = specs.into_iter().map(start).collect();
-        starting.into_iter().map(|thread| thread.join().expect("a replica")).collect()
+        let join = |it: ScopedJoinHandle<_>| it.join().unwrap_or_else(|why| resume_unwind(why));
+        starting.into_iter().map(join).collect()
     })
 }
 

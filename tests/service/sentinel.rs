@@ -1,6 +1,7 @@
 //! A service whose Redis has replicas, and sentinels that make one of them the master.
 
-use std::process::Command;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use testbed::{RedisOptions, RedisSentinel, Replica, SentinelOptions};
@@ -80,6 +81,36 @@ async fn replicas_sell_after_a_failover_and_a_restart_of_the_former_master() {
     command.args(line).env_clear().env("REDIS_URL", group.url().replace("seckill:", ":"));
     let output = command.output().expect("the program");
     assert_eq!(output.stdout, b"in\n", "{output:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_asks_sentinels_again_that_stand_still_for_a_moment() {
+    let group = group(false).await;
+    let still = &group.sentinels()[..2];
+    for sentinel in still {
+        blocking(|| sentinel.freeze());
+    }
+    let line = ["lock", "run", "--kind", "lua-release", "--name", "a", "--", "/bin/echo", "in"];
+    let mut command = Command::new(SECKILL);
+    command.args(["--log", "seckill=debug"]).args(line).env_clear();
+    command.env("REDIS_URL", group.url().replace("seckill:", ":"));
+    let starting = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let mut starting = starting.expect("the program");
+    blocking(|| -> testbed::Result<()> {
+        let mut log = BufReader::new(starting.stderr.take().expect("a log"));
+        let mut said = String::new();
+        while !said.contains("asking Redis again") {
+            let count = log.read_line(&mut said).expect("its log");
+            assert_ne!(count, 0, "it ended: {said}");
+        }
+        still.iter().try_for_each(|sentinel| sentinel.thaw())?;
+        log.read_to_string(&mut said).expect("its log");
+        let mut printed = String::new();
+        starting.stdout.take().expect("stdout").read_to_string(&mut printed).expect("UTF-8");
+        assert_eq!(printed, "in\n", "{said}");
+        assert!(starting.wait().expect("its end").success(), "{said}");
+        Ok(())
+    });
 }
 
 /// A frozen master keeps its connections open: nothing but silence tells that it is away. After the
