@@ -51,7 +51,7 @@ async fn replicas_sell_after_a_failover_and_a_restart_of_the_former_master() {
     let place = tokio::task::spawn_blocking(Place::fresh).await.expect("a place");
     let place = Place { redis_url: group.url(), ..place };
     let named = |name| spec(&place, name, &["--lock", "redisson", "--drain-delay-ms", "0"]);
-    let replicas = blocking(|| Ok(start_together(["sentinel-1", "sentinel-2"].map(named))));
+    let replicas = blocking(|| Ok(start_together(["seller-1", "seller-2"].map(named))));
     let voucher = Caller::new(replicas[0].base_url()).voucher(STOCK).await;
     let crowd = Crowd::start(replicas[0].base_url(), &voucher, 4);
     crowd.until_bought(10).await;
@@ -124,7 +124,7 @@ async fn replicas_sell_by_tls_after_their_master_froze_and_do_not_trust_it_after
     let ca = group.nodes()[0].ca_path().expect("an authority").display().to_string();
     let flags = ["--lock", "redisson", "--drain-delay-ms", "0", "--redis-ca-file", &ca];
     let named = |name| spec(&place, name, &flags);
-    let replicas = blocking(|| Ok(start_together(["sentinel-3", "sentinel-4"].map(named))));
+    let replicas = blocking(|| Ok(start_together(["seller-3", "seller-4"].map(named))));
     let voucher = Caller::new(replicas[0].base_url()).voucher(STOCK).await;
     let crowd = Crowd::start(replicas[0].base_url(), &voucher, 4);
     crowd.until_bought(10).await;
