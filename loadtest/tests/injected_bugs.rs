@@ -63,12 +63,17 @@ fn six_injected_bugs_are_caught_and_the_service_without_them_is_clean() {
 /// A service whose audit lies under that lock, even without the injected bug, where the laboratory
 /// wants a clean round.
 fn unsound(lock: &str, folder: &Path) -> PathBuf {
+    with_flags(lock, "--inject-bug lying-audit", folder)
+}
+
+/// A service with further flags under that lock, if no bug is injected into it.
+fn with_flags(lock: &str, flags: &str, folder: &Path) -> PathBuf {
     let path = folder.join("seckill");
     let script = format!(
         "#!/bin/sh\nfor word; do\n shift\n \
          [ \"$word\" = --inject-bug-control ] && word=--inject-bug\n \
          set -- \"$@\" \"$word\"\ndone\ncase \" $* \" in\n*' --inject-bug '*) ;;\n\
-         *' --lock {lock} '*) set -- \"$@\" --inject-bug lying-audit ;;\nesac\nexec {} \"$@\"\n",
+         *' --lock {lock} '*) set -- \"$@\" {flags} ;;\nesac\nexec {} \"$@\"\n",
         seckill().display()
     );
     std::fs::write(&path, script).expect("written");
@@ -120,6 +125,16 @@ fn requested_histories_and_those_of_red_cells_can_be_judged_again() {
     let (judged, code) = check_the_only_history_in(&red.join("histories"));
     assert_eq!(code, Some(1), "{judged}");
     assert!(judged.contains("rule broken: the service's audit agrees with the judge"), "{judged}");
+
+    let idle = with_flags("local", "--limit-orders-address 40", folder.path());
+    let beside = ["--report-dir", &text(&path("idle"))];
+    let (said, code, report) = loadtest(&[cell, &beside].concat(), &idle, folder.path());
+    let why = report["cells"][0]["invalid_because"][0].as_str().expect("it is invalid");
+    assert!(code == Some(1) && why.ends_with(" of 100 units were sold"), "{said}");
+    let (judged, code) = check_the_only_history_in(&path("idle").join("histories"));
+    assert_eq!(code, Some(1), "{judged}");
+    let unmet = format!("condition not met: it was a real load ({why})");
+    assert!(judged.contains(&unmet), "{judged}");
 }
 
 /// One cell, and after it a bug that shows without a fault.

@@ -392,7 +392,7 @@ pub(super) async fn run_sale(sale: &Sale<'_>, cell_plan: &CellPlan) -> Result<Ce
     let progress = cell_plan.follow(&live, &plan);
     let figures = drive::run(&plan, connections, recorded.recorder(), &live).await?;
     drop(progress);
-    sale.judge(recorded, figures).await.map(|(report, _)| report)
+    sale.judge_and_end(recorded, figures).await
 }
 
 #[cfg(test)]

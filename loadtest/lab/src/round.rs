@@ -45,7 +45,7 @@ use crate::load_rate::{LoadRate, MIN_LOAD_AFTER_FAULT, SAMPLE_INTERVAL, Samples}
 use crate::predict::{Family, Scenario as C};
 pub use crate::round_counts::PurchasesDuringFault;
 use crate::round_history::{RoundHistory, mark_fault};
-use crate::sale::Sale;
+use crate::sale::{Sale, end_history};
 use crate::sell_out::SOLD_OUT_WITHIN;
 use crate::{metrics, sell_out, warm_up};
 
@@ -205,7 +205,8 @@ pub(super) async fn run(sale: &Sale<'_>, cell_plan: &CellPlan) -> Result<CellRep
         count_purchases_left(deployment, &round_history).await;
     }
     round_history.add_stalls(&monitor.stalls()).await;
-    let (mut report, history) = sale.judge(round_history.into_recorded(), figures).await?;
+    let recorded = round_history.into_recorded();
+    let (mut report, history) = sale.judge(&recorded, figures).await?;
     round.count(&history);
     let sold_twice = trial.scenario.is_frozen() && report.oversold > 0;
     if let (true, Some(detail)) = (sold_twice, &mut report.detail) {
@@ -219,7 +220,9 @@ pub(super) async fn run(sale: &Sale<'_>, cell_plan: &CellPlan) -> Result<CellRep
     }
     let lasted = history.records.iter().map(|record| record.start_ns).max().unwrap_or(0);
     report.invalid_because.extend(validity::of_stalls(Stalls::of(&history.marks).total(), lasted));
-    Ok(report.with_round(round))
+    let report = report.with_round(round);
+    end_history(recorded, &report).await?;
+    Ok(report)
 }
 
 /// Records whether every purchase that was begun has ended.

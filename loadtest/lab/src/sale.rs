@@ -14,8 +14,8 @@ use loadtest_load::api::{ApiError, NewVoucher};
 use loadtest_load::client::{Connection, Target};
 use loadtest_load::history::final_state::{Audit, DatabaseReading};
 use loadtest_load::history::{
-    DEMANDS, EventObserver, FENCED, FinalRead, History, LOCK_PER, LOCK_WAIT_MS, ONE_HOLDER_PER,
-    Recorder,
+    Condition, DEMANDS, Event, EventObserver, FENCED, FinalRead, History, LOCK_PER, LOCK_WAIT_MS,
+    ONE_HOLDER_PER, Recorder,
 };
 use loadtest_load::history_file::HistoryFile;
 use loadtest_load::outcome::Outcome;
@@ -159,11 +159,11 @@ impl<'a> Sale<'a> {
         Ok(recorded)
     }
 
-    /// Reads the outcome of the voucher, ends the history and judges it. The figures are those of
-    /// its main load.
+    /// Reads the outcome of the voucher and judges the history, which [`end_history`] ends. The
+    /// figures are those of its main load.
     pub(super) async fn judge(
         &self,
-        recorded: HistoryFile,
+        recorded: &HistoryFile,
         figures: Figures,
     ) -> Result<(CellReport, History)> {
         let quiet = self.trial.fault.is_none() && figures.count(Outcome::Unknown) == 0;
@@ -174,7 +174,7 @@ impl<'a> Sale<'a> {
         }
         let read = FinalRead::Database { reading: &reading, said: said.as_ref().ok() };
         recorded.recorder().final_read(self.voucher, read).await;
-        let history = recorded.end().await?;
+        let history = recorded.so_far().await?;
         let terms = Terms::of_history(&history).map_err(|error| Error::Setup(error.to_string()))?;
         let mut detail = Detail::of(&history.records, &history.names, self.load.stock);
         let replicas: Vec<_> =
@@ -194,6 +194,17 @@ impl<'a> Sale<'a> {
         report.audit = said.ok();
         report.overlaps = HoldOverlaps::of(&history.records, &history.names, self.trial.axes.scope);
         Ok((report, history))
+    }
+
+    /// Judges a load without a round, and ends its history.
+    pub(super) async fn judge_and_end(
+        &self,
+        recorded: HistoryFile,
+        figures: Figures,
+    ) -> Result<CellReport> {
+        let (report, _) = self.judge(&recorded, figures).await?;
+        end_history(recorded, &report).await?;
+        Ok(report)
     }
 
     /// The audit at each of these addresses: one replica may lie where others do not.
@@ -231,6 +242,23 @@ impl<'a> Sale<'a> {
         }
         Err(Error::Setup("the orders still changed after the load had ended".to_owned()))
     }
+}
+
+/// Ends the history of a cell with the conditions that make it a real load, so that whoever judges
+/// it again is told which of them were not met.
+pub(super) async fn end_history(recorded: HistoryFile, report: &CellReport) -> Result<()> {
+    let condition = |met, detail: &str| {
+        let (what, detail) = ("it was a real load".to_owned(), detail.to_owned());
+        Event::Condition(Condition { what, met, detail })
+    };
+    for why in &report.invalid_because {
+        recorded.recorder().record(condition(false, why)).await;
+    }
+    if report.valid {
+        let all = condition(true, "all conditions of such a cell are met");
+        recorded.recorder().record(all).await;
+    }
+    recorded.close().await
 }
 
 /// The first of these that is not what the judge has read, or else the first one.

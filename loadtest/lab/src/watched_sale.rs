@@ -95,6 +95,6 @@ impl<'a> WatchedSale<'a> {
 
     /// Reads the outcome of the voucher, and judges it. All faults must have been healed.
     pub async fn judge(self, figures: Figures) -> Result<CellReport> {
-        self.sale.judge(self.recorded, figures).await.map(|(report, _)| report)
+        self.sale.judge_and_end(self.recorded, figures).await
     }
 }

@@ -80,6 +80,12 @@ impl HistoryFile {
         blocking(move || History::read_so_far(&path)).await
     }
 
+    /// Writes the last line, and reads nothing back.
+    pub async fn close(self) -> Result<()> {
+        let Self { recorder, _folder, .. } = self;
+        recorder.finish().await.map(drop)
+    }
+
     /// Writes the last line and reads the whole file back.
     pub async fn end(self) -> Result<History> {
         let Self { recorder, path, _folder } = self;
