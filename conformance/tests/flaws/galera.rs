@@ -12,13 +12,15 @@ use testbed::{Action, Command, Database, Proxy, Rule, Times};
 
 use crate::database::{Sql, left_in_stock, put_into_stock_at};
 use crate::scene::{
-    WAIT_TIMEOUT, assert_both_hold, assert_kept_out, enter, enter_later, eventually, release,
-    servers,
+    WAIT_TIMEOUT, assert_both_hold, assert_kept_out, assert_kept_out_for, enter, enter_later,
+    eventually, release, servers,
 };
 
 /// How often two transactions meet, if neither of them commits.
 const TRIES: usize = 5;
 const LEASE: Duration = Duration::from_millis(800);
+/// A lease that a machine does not stand still for.
+const RENEWED_LEASE: Duration = Duration::from_secs(4);
 
 /// Where the tables of the locks are, at both nodes.
 fn nodes() -> &'static [(Database, String); 2] {
@@ -159,4 +161,48 @@ fn of_two_transactions_that_hold_the_same_lock_on_two_nodes_one_commits() {
     for writes_one_row in [true, false] {
         assert_one_commits(writes_one_row);
     }
+}
+
+/// Two processes at one address: a proxy that leads to the first node, until the writer changes.
+fn at_one_address(kind: LockKind) -> (Proxy, [Contender; 2]) {
+    let (first, url) = &nodes()[0];
+    let proxy = Proxy::before(first.addr()).expect("a proxy");
+    let url = proxy.instead_of(first.addr(), url);
+    let contenders = [(); 2].map(|()| start_at(&url, Variant::Usual, kind));
+    (proxy, contenders)
+}
+
+/// As the proxy that ships does: new connections lead to the other node, and the old ones end.
+fn change_writer(proxy: &Proxy) {
+    proxy.lead_to(nodes()[1].0.addr());
+    proxy.cut();
+}
+
+#[test]
+fn a_lock_in_a_table_is_renewed_and_released_at_the_next_writer() {
+    let (proxy, [holder, other]) = at_one_address(LockKind::MysqlTable);
+    let name = fresh_name();
+    let held = holder.lock(&LockRequest::new(&name, RENEWED_LEASE)).expect("it is free");
+    assert_kept_out(&other, &name);
+    change_writer(&proxy);
+    assert_kept_out_for(&other, &name, RENEWED_LEASE + RENEWED_LEASE / 2);
+    assert!(!holder.has_told_of_loss(held.handle), "it was renewed");
+    assert_eq!(release(&holder, &held), Outcome::Released);
+    let others = enter_later(&other, &name);
+    assert_eq!(release(&other, &others), Outcome::Released);
+}
+
+#[test]
+fn a_holder_of_a_row_commits_nothing_once_the_writer_has_changed() {
+    let (proxy, [holder, other]) = at_one_address(LockKind::MysqlRow);
+    let (name, url) = (fresh_name(), &nodes()[0].1);
+    put_into_stock_at(url, &name, 2);
+    assert_eq!(left_in_stock(&mut sql_at(&nodes()[1].1), &name), 2);
+    let held = enter(&holder, &name);
+    change_writer(&proxy);
+    let others = enter_later(&other, &name);
+    assert_eq!(other.sell_inside(others.handle, &name).expect("it commits"), Some(1));
+    let late = holder.sell_inside(held.handle, &name);
+    assert!(late.is_err(), "its transaction ended with its connection: {late:?}");
+    assert_eq!(left_in_stock(&mut sql_at(url), &name), 1);
 }

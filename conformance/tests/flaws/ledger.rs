@@ -262,9 +262,15 @@ const LEDGER: &[Entry] = &[
     Entry {
         kinds: &[MysqlRow],
         flaw: "Galera grants it on each node, and refuses all commits but the first",
-        shown: &["galera::of_two_transactions_that_hold_the_same_lock_on_two_nodes_one_commits"],
+        shown: &[
+            "galera::of_two_transactions_that_hold_the_same_lock_on_two_nodes_one_commits",
+            "galera::a_holder_of_a_row_commits_nothing_once_the_writer_has_changed",
+        ],
         repaired_by: "mysql-table",
-        gone: &["galera::a_lock_in_a_table_is_one_for_both_nodes"],
+        gone: &[
+            "galera::a_lock_in_a_table_is_one_for_both_nodes",
+            "galera::a_lock_in_a_table_is_renewed_and_released_at_the_next_writer",
+        ],
     },
     Entry {
         kinds: &[MysqlNamed],
