@@ -10,6 +10,11 @@
 //! seconds later, when the others have agreed on what it sent, and that of a frozen node after its
 //! thaw. So the order's row is written and taken back there, in a transaction. All nodes certify
 //! both in one order: the old one is there before, or every node refuses it.
+//!
+//! A semi-synchronous primary that is killed while a COMMIT waits for its replica may have that
+//! transaction when it starts again, and shows it. So where COMMIT waits for a replica, what is
+//! found there is believed only after a change of one's own: its COMMIT is answered when a replica
+//! has both.
 
 use std::time::Duration;
 
@@ -31,6 +36,10 @@ const NOT_THERE: [&str; 2] = ["1094", "1095"];
 /// A row if that connection is a semi-synchronous primary's that waits for a replica.
 const WAITS_FOR_REPLICA: &str = "SELECT 1 FROM information_schema.PROCESSLIST \
      WHERE ID = ? AND STATE LIKE 'Waiting for semi-sync ACK%'";
+
+/// A row if COMMIT waits for a replica there. `MariaDB` and `MySQL` name it differently.
+const IS_SEMI_SYNCHRONOUS: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN \
+     ('rpl_semi_sync_master_enabled', 'rpl_semi_sync_source_enabled') AND Value = 'ON'";
 
 /// What was found out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -128,6 +137,8 @@ async fn look_at_status(
         session = Session::open(pool).await?;
     }
     let row = session.fetch_one(sqlx::query(tables.lock_status).bind(order.0)).await?;
+    drop(session);
+    await_replica(pool, tables.orders, order).await?;
     status_of(&row)
 }
 
@@ -196,7 +207,26 @@ async fn look(
             return Err(StoreError::Unexpected("a transaction is there in part".into()));
         }
     }
+    drop(session);
+    if is_there {
+        await_replica(pool, table, *first).await?;
+    }
     Ok(is_there)
+}
+
+/// Waits until a replica has what this server had of that order, if COMMIT waits for one there.
+async fn await_replica(
+    pool: &MySqlPool,
+    table: &'static str,
+    order: OrderId,
+) -> Result<(), StoreError> {
+    let mut tx = Transaction::open(pool).await?;
+    if tx.fetch_optional(sqlx::query(IS_SEMI_SYNCHRONOUS)).await?.is_none() {
+        tx.rollback().await;
+        return Ok(());
+    }
+    rewrite(&mut tx, table, order).await?;
+    commit(tx).await
 }
 
 /// Inserts an order and deletes it again. Afterwards no transaction of another node can insert it.
@@ -242,17 +272,27 @@ async fn rewrite_on_galera(
     }
     let row = tx.fetch_optional(sqlx::query(tables.lock_status).bind(order.0)).await?;
     let status = status_of(&row.ok_or_else(untried)?)?;
-    let table = tables.orders;
-    let price = format!("SELECT CAST(price_cents AS UNSIGNED) FROM {table} WHERE id = ?");
-    let row = tx.fetch_optional(sqlx::query(AssertSqlSafe(price)).bind(order.0)).await?;
-    let price: u64 = row.ok_or_else(untried)?.try_get(0)?;
-    // The second is no difference to that price: alone, it changes nothing.
-    for price_cents in [price + 1, price] {
-        let update = format!("UPDATE {table} SET price_cents = ? WHERE id = ?");
-        let update = sqlx::query(AssertSqlSafe(update)).bind(price_cents).bind(order.0);
-        change_one(&mut tx, update).await?;
-    }
+    rewrite(&mut tx, tables.orders, order).await?;
     commit(tx).await.map(|()| Some(status))
+}
+
+/// Changes the row of an order, and changes it back.
+async fn rewrite(
+    tx: &mut Transaction,
+    table: &'static str,
+    order: OrderId,
+) -> Result<(), StoreError> {
+    let buyer = format!("SELECT CAST(user_id AS UNSIGNED) FROM {table} WHERE id = ? FOR UPDATE");
+    let row = tx.fetch_optional(sqlx::query(AssertSqlSafe(buyer)).bind(order.0)).await?;
+    let buyer: u64 = row.ok_or_else(untried)?.try_get(0)?;
+    // No user has the number of an order. The second is no difference to that buyer: alone, it
+    // changes nothing.
+    for user_id in [order.0, buyer] {
+        let update = format!("UPDATE {table} SET user_id = ? WHERE id = ?");
+        let update = sqlx::query(AssertSqlSafe(update)).bind(user_id).bind(order.0);
+        change_one(tx, update).await?;
+    }
+    Ok(())
 }
 
 /// Fails unless the statement has found one row.

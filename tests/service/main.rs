@@ -52,4 +52,5 @@ mod shards;
 mod stock_buckets;
 mod stuck;
 mod support;
+mod unconfirmed_commits;
 mod wire;

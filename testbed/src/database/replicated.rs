@@ -171,6 +171,30 @@ impl ReplicatedDatabase {
         Ok(&self.servers[new])
     }
 
+    /// Starts the primary again, as the primary: whoever does so does not wait for a failover.
+    ///
+    /// # Errors
+    /// If it does not start, or does not take writes.
+    pub fn restart_primary(&self) -> Result<()> {
+        let _one_at_a_time = self.changing.lock();
+        let primary = self.primary();
+        primary.restart()?;
+        self.await_replicas_at_commit()?;
+        primary.allow_writes()
+    }
+
+    /// Has the primary answer a COMMIT when a replica has it, if it is semi-synchronous.
+    fn await_replicas_at_commit(&self) -> Result<()> {
+        let primary = self.primary();
+        match self.replication {
+            Replication::Async => Ok(()),
+            Replication::SemiSync => {
+                let waits = primary.dialect().semi_sync_source();
+                primary.run(&format!("SET GLOBAL {waits} = ON"))
+            }
+        }
+    }
+
     /// Starts the server again as a replica of the primary, and waits until it replicates.
     ///
     /// It should not have what the primary has not. With `MySQL` that is compared before it
@@ -215,10 +239,7 @@ impl ReplicatedDatabase {
     fn follow_primary(&self, replicas: impl IntoIterator<Item = usize>) -> Result<()> {
         let primary = self.primary();
         for at in replicas {
-            if self.replication == Replication::SemiSync {
-                let waits = primary.dialect().semi_sync_source();
-                primary.run(&format!("SET GLOBAL {waits} = ON"))?;
-            }
+            self.await_replicas_at_commit()?;
             let (replica, link) = (&self.servers[at], &self.links[at]);
             link.heal();
             link.lead_to(primary.addr());
