@@ -89,7 +89,7 @@ impl App {
         readiness.set_unfit(unfit.context("cannot use the schema; `seckill migrate` makes it")?);
         let (pool, rules) = (servers.side_pool.clone(), config.tokens.revocation_rules());
         let revocation = RevocationReader::start(pool, tokens.revocations(), rules).await?;
-        let locks = locks(config, &servers).await?;
+        let locks = lock_servers::open(config, &servers).await?;
         let lock_servers = LockServersHealth {
             locks: locks.clone(),
             watched: lock::has_servers_of_its_own(config.lock, &config.lock_servers),
@@ -231,27 +231,6 @@ fn tables(config: &Serve) -> &'static SaleTables {
         Guards::On => &SaleTables::GUARDED,
         Guards::Off => &SaleTables::UNGUARDED,
     }
-}
-
-async fn locks(config: &Serve, servers: &Servers) -> anyhow::Result<Locks> {
-    let endpoints = LockEndpoints {
-        redis: Some(servers.redis.clone()),
-        database_url: Some(&config.database.database_url),
-        naive: config.laboratory.guards == Guards::Off,
-        // A holder is silent for `work_ms` between two statements.
-        silence: SESSION_SILENCE + millis(config.laboratory.work_ms),
-        make_tables: false,
-        more: &config.lock_servers,
-    };
-    let spec = LockSpec {
-        kind: config.lock,
-        lease: config.lease(),
-        fenced: config.laboratory.fenced,
-        injected_bug: config.laboratory.inject_bug,
-    };
-    let opened = lock::open(spec, endpoints).await;
-    let tagged = opened.map(|locks| locks.with_owner_tag(OwnerTag::of_this_process("seckill")));
-    tagged.with_context(|| format!("cannot make the lock {}", config.lock))
 }
 
 /// The payment provider, if there is one; with `--dev` its secret may be missing.

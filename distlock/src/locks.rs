@@ -94,8 +94,9 @@ impl Locks {
 
     /// Whether the mechanism's servers answer, as far as an acquisition needs them: one round trip,
     /// for health checks, to be bounded by the caller. Only the kinds on several servers, those
-    /// whose replicas must confirm, `zookeeper`, `etcd` and `nats` look; for others it is fine at
-    /// once. Fails with [`LockError::Backend`].
+    /// whose replicas must confirm, `zookeeper`, `etcd` and `nats` look; `mysql-named` asks once
+    /// whether its server is a node of Galera. For others it is fine at once. Fails with
+    /// [`LockError::Backend`], or [`LockError::Unsupported`] on Galera.
     pub async fn check_servers(&self) -> Result<(), LockError> {
         self.locker.check_servers().await
     }

@@ -17,7 +17,7 @@ use tokio::task::block_in_place;
 
 use crate::breakable::until_ready;
 use crate::crowd::{Books, Crowd, Fate, Try, buy_at, buy_with_key};
-use crate::support::{Place, Service, eventually, make_admins, servers, within};
+use crate::support::{Place, Service, app, eventually, make_admins, servers, within};
 
 const STOCK: u32 = 100;
 const USER: u64 = 7;
@@ -308,4 +308,15 @@ async fn an_order_that_another_node_says_is_unpaid_can_no_longer_be_paid_by_an_e
     assert_eq!(found, Some(OrderStatus::Paid));
     let price = pair.number(1, "SELECT CAST(price_cents AS SIGNED) FROM orders").await;
     assert_eq!(price, Some(100));
+}
+
+/// Each node would grant the lock, so no replica starts with it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_whose_lock_no_node_may_grant_alone_does_not_start() {
+    let pair = Pair::with_database("named").await;
+    let fresh = tokio::task::spawn_blocking(Place::fresh).await.expect("a place");
+    let place = Place { database_url: nodes()[0].url(&pair.name), ..fresh };
+    let refused = app(&place, &["--lock", "mysql-named"]).await.err().expect("it is Galera");
+    let words = format!("{refused:#}");
+    assert!(words.contains("the lock mysql-named") && words.contains("Galera node"), "{words}");
 }

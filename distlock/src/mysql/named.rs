@@ -89,6 +89,15 @@ impl Locker for NamedLock {
         Some(Arc::new(NamedInspector { server: self.server.clone() }))
     }
 
+    fn check_servers(&self) -> BoxFuture<'_, Result<(), LockError>> {
+        Box::pin(async move {
+            match is_on_galera(&self.server).await? {
+                true if self.variant.refuses_galera => Err(REFUSED),
+                _ => Ok(()),
+            }
+        })
+    }
+
     fn begin(&self, request: Request) -> Box<dyn Acquisition> {
         let hashed = hashed_name(&request.name);
         let (server, variant) = (self.server.clone(), self.variant);
@@ -202,23 +211,24 @@ impl NamedAcquisition {
             Err(StatementError::Broken("the session has lost what it was granted".into()))
         }
     }
+}
 
-    /// On Galera each node grants the lock on its own. Asked once per server.
-    async fn is_refused(&self) -> Result<bool, StatementError> {
-        if !self.variant.refuses_galera {
-            return Ok(false);
-        }
-        let is_galera = self.server.shared.is_galera.get_or_try_init(|| async {
-            let mut session = MySqlSession::open(self.server.pool()).await?;
-            let rows = session.raw("SHOW SESSION VARIABLES LIKE 'wsrep_on'").await?;
-            let value = match rows.first() {
-                Some(row) => Some(row.try_get::<String, _>(1)?),
-                None => None,
-            };
-            Ok::<_, StatementError>(is_galera(value.as_deref()))
-        });
-        is_galera.await.copied()
-    }
+/// On Galera each node grants the lock on its own.
+const REFUSED: LockError =
+    LockError::Unsupported("a single server: each Galera node grants the lock");
+
+/// Asked once per server.
+async fn is_on_galera(server: &MySqlServer) -> Result<bool, StatementError> {
+    let answer = server.shared.is_galera.get_or_try_init(|| async {
+        let mut session = MySqlSession::open(server.pool()).await?;
+        let rows = session.raw("SHOW SESSION VARIABLES LIKE 'wsrep_on'").await?;
+        let value = match rows.first() {
+            Some(row) => Some(row.try_get::<String, _>(1)?),
+            None => None,
+        };
+        Ok::<_, StatementError>(is_galera(value.as_deref()))
+    });
+    answer.await.copied()
 }
 
 /// `None` where the variable is unknown, as in `MySQL`.
@@ -239,12 +249,9 @@ impl Acquisition for NamedAcquisition {
         Box::pin(async move {
             let mut retries = Retries::new(self.server.pool());
             loop {
-                let outcome = match self.is_refused().await {
-                    Ok(true) => {
-                        let need = "a single server: each Galera node grants the lock";
-                        return Err(LockError::Unsupported(need));
-                    }
-                    Ok(false) => self.look().await,
+                let outcome = match is_on_galera(&self.server).await {
+                    Ok(true) if self.variant.refuses_galera => return Err(REFUSED),
+                    Ok(_) => self.look().await,
                     Err(failure) => Err(failure),
                 };
                 match outcome {
