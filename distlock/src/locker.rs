@@ -83,8 +83,8 @@ pub trait Locker: Any + Send + Sync {
     }
 
     /// Whether its servers answer, as far as an acquisition needs them: one round trip, for health
-    /// checks. Fails with [`LockError::Backend`], or [`LockError::Unsupported`] for good. Mechanisms
-    /// that do not say otherwise do not look.
+    /// checks. Fails with [`LockError::Backend`], or with [`LockError::Unsupported`] for good.
+    /// Mechanisms that do not say otherwise do not look.
     fn check_servers(&self) -> BoxFuture<'_, Result<(), LockError>> {
         Box::pin(async move { Ok(()) })
     }

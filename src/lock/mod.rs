@@ -151,8 +151,8 @@ fn authority(how: &RedisArgs) -> anyhow::Result<Option<Vec<u8>>> {
     pem.map(Some).with_context(|| format!("cannot read {}", path.display()))
 }
 
-/// How long a silent Redis is asked again at a start, and sentinels that name no master: they may be
-/// silent, or elect one. A single server that refuses connections is not asked again.
+/// How long a silent Redis is asked again at a start, and sentinels that name no master: they may
+/// be silent, or elect one. A single server that refuses connections is not asked again.
 const START_TIMEOUT: Duration = Duration::from_secs(5);
 const START_PAUSE: Duration = Duration::from_millis(100);
 

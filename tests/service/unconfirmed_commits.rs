@@ -1,5 +1,5 @@
-//! A COMMIT at a semi-synchronous primary waits for its replica. No buyer is told of an order that no
-//! replica has: not while the replica lags, and not by a primary that starts again with it.
+//! A COMMIT at a semi-synchronous primary waits for its replica. No buyer is told of an order that
+//! no replica has: not while the replica lags, and not by a primary that starts again with it.
 
 use std::time::Duration;
 
@@ -28,7 +28,8 @@ async fn an_order_that_its_lagging_replica_has_not_is_not_acknowledged_however_l
     books.bear_out(&tries);
 }
 
-/// `MySQL` has the orders whose COMMIT waited for the replica, and shows them. `MariaDB` drops them.
+/// `MySQL` has the orders whose COMMIT waited for the replica, and shows them. `MariaDB` drops
+/// them.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_semi_synchronous_primary_that_is_restarted_shows_no_buyer_what_no_replica_has() {
     let mut sale = Sale::start(Replication::SemiSync).await;

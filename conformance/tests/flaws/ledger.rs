@@ -267,10 +267,7 @@ const LEDGER: &[Entry] = &[
             "galera::a_holder_of_a_row_commits_nothing_once_the_writer_has_changed",
         ],
         repaired_by: "mysql-table",
-        gone: &[
-            "galera::a_lock_in_a_table_is_one_for_both_nodes",
-            "galera::a_lock_in_a_table_is_renewed_and_released_at_the_next_writer",
-        ],
+        gone: &["galera::a_lock_in_a_table_is_renewed_and_released_at_the_next_writer"],
     },
     Entry {
         kinds: &[MysqlNamed],

@@ -244,8 +244,8 @@ impl<'a> Sale<'a> {
     }
 }
 
-/// Ends the history of a cell with the conditions that make it a real load, so that whoever judges
-/// it again is told which of them were not met.
+/// Ends the history of a cell with the conditions that make it a real load. `loadtest check` says
+/// which of them were not met.
 pub(super) async fn end_history(recorded: HistoryFile, report: &CellReport) -> Result<()> {
     let condition = |met, detail: &str| {
         let (what, detail) = ("it was a real load".to_owned(), detail.to_owned());

@@ -171,7 +171,7 @@ impl ReplicatedDatabase {
         Ok(&self.servers[new])
     }
 
-    /// Starts the primary again, as the primary: whoever does so does not wait for a failover.
+    /// Starts the primary again, as the primary: a supervisor does so without a failover.
     ///
     /// # Errors
     /// If it does not start, or does not take writes.
