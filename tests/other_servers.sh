@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # A sale on Valkey and one on MySQL, whatever servers are installed, and the tests of what only
-# these do. Both are fetched into target/, once. For `make test`; `make test-valkey` and `make test-
-# mysql` run all tests. Where they may not be fetched (NO_INSTALL=1), or no key of Debian's archive
-# is there, a line says that nothing was sold on them.
+# these do. Both are fetched into target/, once. For `make test`; `make test-valkey` and
+# `make test-mysql` run all tests. Where they may not be fetched (NO_INSTALL=1), or no key of
+# Debian's archive is there, a line says that nothing was sold on them.
 #
 #   --fetch    only fetches them
 #

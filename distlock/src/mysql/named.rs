@@ -91,10 +91,8 @@ impl Locker for NamedLock {
 
     fn check_servers(&self) -> BoxFuture<'_, Result<(), LockError>> {
         Box::pin(async move {
-            match is_on_galera(&self.server).await? {
-                true if self.variant.refuses_galera => Err(REFUSED),
-                _ => Ok(()),
-            }
+            let is_refused = self.variant.refuses_galera && is_on_galera(&self.server).await?;
+            if is_refused { Err(REFUSED) } else { Ok(()) }
         })
     }
 
