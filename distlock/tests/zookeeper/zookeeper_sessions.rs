@@ -65,13 +65,14 @@ async fn after_an_outage_newcomers_do_not_wait_for_the_session_that_holds_the_ol
     let look = Look::here().await;
     let proxy = Proxy::before(server().addr()).expect("a proxy");
     let locks = locks_at(&proxy.addr().to_string(), LONG).await;
-    let [old, new] = [fresh_name(), fresh_name()];
+    let [old, refused, new] = [fresh_name(), fresh_name(), fresh_name()];
     let held = lock(&locks, &old).await;
     proxy.start_outage();
-    // Its client comes to try every three seconds, then every six.
+    // Its client comes to try every three seconds, then every six. What it was asked meanwhile it
+    // sends when it is back: until it has removed that again, the name is taken.
     let outage = Instant::now();
     while outage.elapsed() < Duration::from_secs(4) {
-        assert!(matches!(locks.lock(&new, &at_once()).await, Err(LockError::Backend(_))));
+        assert!(matches!(locks.lock(&refused, &at_once()).await, Err(LockError::Backend(_))));
     }
     proxy.end_outage();
     let guard = lock(&locks, &new).await;

@@ -86,14 +86,15 @@ pub(crate) fn patient() -> LockOptions {
     options(Duration::from_secs(30))
 }
 
-/// Takes a lock that is free, though a busy machine may be slow.
+/// Takes a lock that is free, though a busy machine may be slow. The node of an attempt without an
+/// answer may stand for a moment: the next one waits for its removal.
 pub(crate) async fn lock(locks: &Locks, name: &LockName) -> Guard {
-    let mut left = 5;
+    let (mut left, mut options) = (5, at_once());
     loop {
-        match locks.lock(name, &at_once()).await {
+        match locks.lock(name, &options).await {
             Err(LockError::Backend(reason)) if left > 0 && reason.ends_with("in time") => {
                 locks.flush().await;
-                left -= 1;
+                (left, options) = (left - 1, patient());
             }
             outcome => return outcome.expect("the lock"),
         }
