@@ -1,8 +1,8 @@
 //! The login of the user: one at a time, for all requests that need its token.
 //!
-//! The check of a password is slow on purpose, and may take longer than a member has for an answer.
-//! So a login is a task of its own. It goes on if the request that began it ends, and also asks the
-//! members that replace the first one.
+//! The check of a password is slow on purpose, and on a busy server takes longer than any request
+//! waits. So a login is a task of its own. It goes on if the request that began it ends, and also
+//! asks the members that replace the first one.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -14,10 +14,13 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use tonic::Status;
 
-use super::client::{Member, RESPONSE_TIMEOUT, is_refusal};
+use super::client::{Member, is_refusal};
 use super::messages::AuthenticateRequest;
 use super::rpc::{self, AuthToken};
 
+/// How long a login may take: five times what a request waits. One that ended sooner would begin
+/// anew on a busy cluster for ever, each time at the cluster's cost.
+const LOGIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// For that long a refusal is the answer to all requests: each check of a password costs the
 /// cluster time.
 const REFUSAL_CACHE_TIME: Duration = Duration::from_secs(1);
@@ -92,7 +95,7 @@ fn begin(
     request: AuthenticateRequest,
 ) -> LoginOutcome {
     let task = runtime.spawn(async {
-        let answer = timeout(RESPONSE_TIMEOUT, log_in(present, request)).await;
+        let answer = timeout(LOGIN_TIMEOUT, log_in(present, request)).await;
         let unanswered = |_| Err(Status::unavailable("the login was not answered in time"));
         (Instant::now(), answer.unwrap_or_else(unanswered))
     });
