@@ -5,7 +5,7 @@ use std::time::Duration;
 use conformance::clock::{between, now_ns};
 use conformance::counter::number_in;
 use conformance::protocol::{Cause, Contest, LockRequest, Outcome};
-use conformance::{Contender, Servers, fresh_name, overlaps};
+use conformance::{Contender, Servers, eventually, fresh_name, overlaps};
 use distlock::LockKind;
 
 const LONG: Duration = Duration::from_mins(1);
@@ -89,7 +89,11 @@ fn a_contest_reports_every_section_and_a_dead_contender_blocks_no_other() {
     let counter = Servers::shared().fresh_path("counter");
     let want = LockRequest::new(&fresh_name(), LONG).waiting(LONG);
     let contest = Contest::new(want.clone(), 3, 10, &counter);
+    // Else a busy machine might run one task after the other.
+    let (held, busy) = (one.lock(&want).expect("the lock is free"), another.busy());
     let contests = [one.contend(contest.clone(), LONG), another.contend(contest, LONG)];
+    eventually("a task has to wait", || another.busy() > busy);
+    assert_eq!(one.release(held.handle), Ok(Outcome::Released));
     let brought = contests.map(|contest| contest.wait().expect("a report"));
     let records: Vec<_> = brought.iter().flat_map(|brought| brought.records.clone()).collect();
     assert_eq!((records.len(), overlaps(&records)), (2 * 3 * 10, 0));
