@@ -42,9 +42,12 @@ case "${1-}" in
     fi
     name=${2##*/deps/}
     touch "$RUNNING/${name%%-*}.$$"
-    bash -c "$2 $times" >"$said" 2>&1 </dev/null || code=$?
+    # Its own and that of the servers that it has awaited.
+    TIMEFORMAT='%0U %0S'
+    used=$({ time bash -c "$2 $times" >"$said" 2>&1 </dev/null; } 2>&1) || code=$?
     rm -f "$RUNNING/${name%%-*}.$$" && echo >>"$RUNNING.ended"
-    printf '\n     Ran %s(%d s, exit code %d)\n' "${2#*&& exec }" "$SECONDS" "$code"
+    printf '\n     Ran %s(%d s, %d s of processor time, exit code %d)\n' "${2#*&& exec }" \
+      "$SECONDS" $((${used% *} + ${used#* })) "$code"
     cat "$said"
     # They are hard to find among thousands of lines, so they come once more at the end.
     [ "$code" = 0 ] || grep -hE -A 6 'panicked at|^test .*FAILED' "$said" >>"$FAILURES" || true
