@@ -1,7 +1,7 @@
 //! Faults of one member of three: the two others are a majority, and choose another leader.
 
 use std::sync::Arc;
-use std::thread::sleep;
+use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
 use loadtest_measure::error::Result;
@@ -19,7 +19,8 @@ const STEPS_DOWN_WITHIN: Duration = Duration::from_mins(1);
 pub enum EnsembleFault {
     /// The leader dies or stands still, and returns.
     LeaderLost,
-    /// The leader is cut off from the others, which choose another one. Clients reach both sides.
+    /// The leader is cut off from the others and stands still until they have chosen another one.
+    /// When it goes on it takes itself for the leader, and clients reach both sides.
     SplitBrain,
     /// The disk of a member is full.
     DiskFull,
@@ -45,7 +46,7 @@ impl EnsembleFault {
     }
 
     /// Witness: which member led before and which one after, and that the former follows then. Of a
-    /// full disk also how many writes it refused.
+    /// full disk also how many writes it refused; of a split, for how long both said that they led.
     pub(super) async fn inject(self, context: &FaultContext<'_>) -> Result<String> {
         let Some(ensemble) = context.deployment.ensemble().cloned() else {
             return Err(no_witness("its lock lives on no ensemble".to_owned()));
@@ -62,24 +63,28 @@ impl EnsembleFault {
                 Err(no_witness("the disk of an etcd cannot be filled".to_owned()))
             }
             LockEnsemble::ZooKeeper(all) => {
-                blocking(move || self.happen_to_leader(&all, lasts, kills)).await
+                let happened = blocking(move || self.happen_to_leader(&all, lasts, kills));
+                happened.await.and_then(|(happened, text)| witness(happened, text))
             }
             LockEnsemble::Etcd(all) => {
-                blocking(move || self.happen_to_leader(&all, lasts, kills)).await
+                let happened = blocking(move || self.happen_to_leader(&all, lasts, kills));
+                happened.await.and_then(|(happened, text)| witness(happened, text))
             }
         }
     }
 
-    fn happen_to_leader<M: EnsembleMember>(
+    /// Whether it was the fault that it is meant to be, and what was seen.
+
+    fn happen_to_leader<M: EnsembleMember + Sync>(
         self,
         ensemble: &Arc<Ensemble<M>>,
         lasts: Duration,
         kills: bool,
-    ) -> testbed::Result<String> {
+    ) -> testbed::Result<(bool, String)> {
         if self == Self::LeaderLost {
-            lose_the_leader(ensemble, lasts, kills)
+            lose_the_leader(ensemble, lasts, kills).map(|text| (true, text))
         } else {
-            cut_the_leader_off(ensemble, lasts)
+            split(ensemble, lasts)
         }
     }
 }
@@ -137,23 +142,24 @@ fn lose_the_leader<M: EnsembleMember>(
     await_return(ensemble, former, &format!("was {lost}; member {} leads", leader + 1))
 }
 
-fn cut_the_leader_off<M: EnsembleMember>(
+/// Whether two members led at the same time, and the witness.
+fn split<M: EnsembleMember + Sync>(
     ensemble: &Ensemble<M>,
     lasts: Duration,
-) -> testbed::Result<String> {
+) -> testbed::Result<(bool, String)> {
     let former = ensemble.leader()?;
     let began = Instant::now();
     ensemble.cut_off(former);
-    let seen = split(ensemble, former);
+    let seen = lead_both(ensemble, former);
     sleep(lasts.saturating_sub(began.elapsed()));
     ensemble.join_again(former);
     let (leader, both_led) = seen?;
-    let both = if both_led.is_zero() {
-        "the former had stepped down before".to_owned()
-    } else {
-        format!("both said so for {} ms", both_led.as_millis())
+    let both = match both_led {
+        Some(time) => format!("both said so for {} ms", time.as_millis()),
+        None => "the former had stepped down before".to_owned(),
     };
-    await_return(ensemble, former, &format!("was cut off; member {} leads, {both}", leader + 1))
+    let what = format!("was cut off; member {} leads, {both}", leader + 1);
+    Ok((both_led.is_some(), await_return(ensemble, former, &what)?))
 }
 
 /// The witness, once the former leader follows.
@@ -167,16 +173,31 @@ fn await_return<M: EnsembleMember>(
 }
 
 /// The leader of the majority, and for how long the one that is cut off still said that it led.
-fn split<M: EnsembleMember>(
+///
+/// A leader that loses its majority steps down when the others vote, or soon after. One that stood
+/// still meanwhile has not noticed.
+fn lead_both<M: EnsembleMember + Sync>(
     ensemble: &Ensemble<M>,
     former: usize,
-) -> testbed::Result<(usize, Duration)> {
-    let leader = ensemble.successor(former)?;
-    let (began, mut last) = (Instant::now(), Duration::ZERO);
-    while ensemble.members()[former].leads() && began.elapsed() < STEPS_DOWN_WITHIN {
-        last = began.elapsed();
+) -> testbed::Result<(usize, Option<Duration>)> {
+    let member = &ensemble.members()[former];
+    member.freeze()?;
+    let leader = ensemble.successor(former);
+    let (thawed, both_led) = thread::scope(|scope| {
+        // Asked while it stands still, so that it answers as soon as it goes on.
+        let first = scope.spawn(|| member.leads());
         sleep(POLL_INTERVAL);
-    }
+        let (thawed, began, mut both_led) = (member.thaw(), Instant::now(), None);
+        let mut leads = first.join().expect("a look never panics");
+        while leads && began.elapsed() < STEPS_DOWN_WITHIN {
+            both_led = Some(began.elapsed());
+            sleep(POLL_INTERVAL);
+            leads = member.leads();
+        }
+        (thawed, both_led)
+    });
+    let leader = leader?;
+    thawed?;
     ensemble.await_end_of_service(former)?;
-    Ok((leader, last))
+    Ok((leader, both_led))
 }
