@@ -19,8 +19,8 @@ const STEPS_DOWN_WITHIN: Duration = Duration::from_mins(1);
 pub enum EnsembleFault {
     /// The leader dies or stands still, and returns.
     LeaderLost,
-    /// The leader is cut off from the others and stands still until they have chosen another one.
-    /// When it goes on it takes itself for the leader, and clients reach both sides.
+    /// The leader stands still, cut off from the others, until they have chosen another one. When it
+    /// goes on it takes itself for the leader, and clients reach both sides.
     SplitBrain,
     /// The disk of a member is full.
     DiskFull,
@@ -63,26 +63,22 @@ impl EnsembleFault {
                 Err(no_witness("the disk of an etcd cannot be filled".to_owned()))
             }
             LockEnsemble::ZooKeeper(all) => {
-                let happened = blocking(move || self.happen_to_leader(&all, lasts, kills));
-                happened.await.and_then(|(happened, text)| witness(happened, text))
+                blocking(move || self.happen_to_leader(&all, lasts, kills)).await
             }
             LockEnsemble::Etcd(all) => {
-                let happened = blocking(move || self.happen_to_leader(&all, lasts, kills));
-                happened.await.and_then(|(happened, text)| witness(happened, text))
+                blocking(move || self.happen_to_leader(&all, lasts, kills)).await
             }
         }
     }
-
-    /// Whether it was the fault that it is meant to be, and what was seen.
 
     fn happen_to_leader<M: EnsembleMember + Sync>(
         self,
         ensemble: &Arc<Ensemble<M>>,
         lasts: Duration,
         kills: bool,
-    ) -> testbed::Result<(bool, String)> {
+    ) -> testbed::Result<String> {
         if self == Self::LeaderLost {
-            lose_the_leader(ensemble, lasts, kills).map(|text| (true, text))
+            lose_the_leader(ensemble, lasts, kills)
         } else {
             split(ensemble, lasts)
         }
@@ -142,24 +138,28 @@ fn lose_the_leader<M: EnsembleMember>(
     await_return(ensemble, former, &format!("was {lost}; member {} leads", leader + 1))
 }
 
-/// Whether two members led at the same time, and the witness.
+/// A leader that runs while it is cut off steps down before the others have chosen, as a rule. One
+/// that stood still has noticed nothing: two lead when it goes on, if only for a moment.
 fn split<M: EnsembleMember + Sync>(
     ensemble: &Ensemble<M>,
     lasts: Duration,
-) -> testbed::Result<(bool, String)> {
+) -> testbed::Result<String> {
     let former = ensemble.leader()?;
-    let began = Instant::now();
+    let (member, began) = (&ensemble.members()[former], Instant::now());
+    member.freeze()?;
     ensemble.cut_off(former);
-    let seen = lead_both(ensemble, former);
+    let leader = ensemble.successor(former);
+    let both_led = lead_both(member);
+    let ended = ensemble.await_end_of_service(former);
     sleep(lasts.saturating_sub(began.elapsed()));
     ensemble.join_again(former);
-    let (leader, both_led) = seen?;
-    let both = match both_led {
+    let (leader, both, ()) = (leader?, both_led?, ended?);
+    let both = match both {
         Some(time) => format!("both said so for {} ms", time.as_millis()),
-        None => "the former had stepped down before".to_owned(),
+        None => "the former stepped down before it answered".to_owned(),
     };
-    let what = format!("was cut off; member {} leads, {both}", leader + 1);
-    Ok((both_led.is_some(), await_return(ensemble, former, &what)?))
+    let what = format!("stood still and was cut off; member {} leads, {both}", leader + 1);
+    await_return(ensemble, former, &what)
 }
 
 /// The witness, once the former leader follows.
@@ -172,32 +172,20 @@ fn await_return<M: EnsembleMember>(
     Ok(format!("member {} led and {what}, and the former follows", former + 1))
 }
 
-/// The leader of the majority, and for how long the one that is cut off still said that it led.
-///
-/// A leader that loses its majority steps down when the others vote, or soon after. One that stood
-/// still meanwhile has not noticed.
-fn lead_both<M: EnsembleMember + Sync>(
-    ensemble: &Ensemble<M>,
-    former: usize,
-) -> testbed::Result<(usize, Option<Duration>)> {
-    let member = &ensemble.members()[former];
-    member.freeze()?;
-    let leader = ensemble.successor(former);
-    let (thawed, both_led) = thread::scope(|scope| {
+/// Has a former leader go on, and says for how long it still said that it led.
+fn lead_both<M: EnsembleMember + Sync>(member: &M) -> testbed::Result<Option<Duration>> {
+    thread::scope(|scope| {
         // Asked while it stands still, so that it answers as soon as it goes on.
         let first = scope.spawn(|| member.leads());
         sleep(POLL_INTERVAL);
-        let (thawed, began, mut both_led) = (member.thaw(), Instant::now(), None);
+        member.thaw()?;
+        let (began, mut said) = (Instant::now(), None);
         let mut leads = first.join().expect("a look never panics");
         while leads && began.elapsed() < STEPS_DOWN_WITHIN {
-            both_led = Some(began.elapsed());
+            said = Some(began.elapsed());
             sleep(POLL_INTERVAL);
             leads = member.leads();
         }
-        (thawed, both_led)
-    });
-    let leader = leader?;
-    thawed?;
-    ensemble.await_end_of_service(former)?;
-    Ok((leader, both_led))
+        Ok(said)
+    })
 }
