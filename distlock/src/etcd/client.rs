@@ -51,6 +51,8 @@ pub(crate) struct EtcdClient {
 pub(crate) struct Member {
     /// Of all members that were asked, the number of this one.
     number: usize,
+    /// Which of the endpoints it is.
+    pub(crate) endpoint: usize,
     pub(crate) channel: Channel,
 }
 
@@ -213,9 +215,10 @@ fn wants_new_token(status: &Status) -> bool {
 
 impl Member {
     /// The one of that number; its connection is made by its first call.
-    fn connect(number: usize, endpoints: &[Endpoint], runtime: &Handle) -> Self {
+    pub(crate) fn connect(number: usize, endpoints: &[Endpoint], runtime: &Handle) -> Self {
         // The channel's task lives where this is called.
         let _entered = runtime.enter();
-        Self { number, channel: endpoints[number % endpoints.len()].connect_lazy() }
+        let endpoint = number % endpoints.len();
+        Self { number, endpoint, channel: endpoints[endpoint].connect_lazy() }
     }
 }

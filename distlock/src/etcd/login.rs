@@ -1,9 +1,10 @@
 //! The login of the user: one at a time, for all requests that need its token.
 //!
-//! The check of a password is slow on purpose, and on a busy server takes longer than any request
-//! waits. So a login is a task of its own. It goes on if the request that began it ends, and also
-//! asks the members that replace the first one.
+//! The check of a password is slow on purpose, and on a busy server may take longer than any
+//! request waits. So a login is a task of its own. It goes on if the request that began it ends,
+//! and also asks the members that replace the first one.
 
+use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -14,13 +15,16 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use tonic::Status;
 
-use super::client::{Member, is_refusal};
+use super::client::{Member, RESPONSE_TIMEOUT, is_refusal};
 use super::messages::AuthenticateRequest;
 use super::rpc::{self, AuthToken};
 
 /// How long a login may take: five times what a request waits. One that ended sooner would begin
-/// anew on a busy cluster for ever, each time at the cluster's cost.
+/// anew for ever where the check of a password takes longer.
 const LOGIN_TIMEOUT: Duration = Duration::from_secs(10);
+/// An endpoint that owes an answer is asked again after this time only, by a new connection: each
+/// check of a password costs the cluster time.
+const ASK_AGAIN_AFTER: Duration = RESPONSE_TIMEOUT;
 /// For that long a refusal is the answer to all requests: each check of a password costs the
 /// cluster time.
 const REFUSAL_CACHE_TIME: Duration = Duration::from_secs(1);
@@ -105,13 +109,17 @@ fn begin(
 
 /// Asks the present member, and each one that replaces it, until one has answered.
 async fn log_in(mut present: watch::Receiver<Member>, request: AuthenticateRequest) -> LoginAnswer {
-    let mut logins = FuturesUnordered::new();
+    let (mut logins, mut asked) = (FuturesUnordered::new(), HashMap::new());
     present.mark_changed();
     loop {
         tokio::select! {
             Ok(()) = present.changed() => {
-                let channel = present.borrow_and_update().channel.clone();
-                logins.push(rpc::authenticate(channel, request.clone()));
+                let Member { channel, endpoint, .. } = present.borrow_and_update().clone();
+                let latest: Option<&Instant> = asked.get(&endpoint);
+                if latest.is_none_or(|latest| latest.elapsed() >= ASK_AGAIN_AFTER) {
+                    asked.insert(endpoint, Instant::now());
+                    logins.push(rpc::authenticate(channel, request.clone()));
+                }
             }
             Some(answer) = logins.next() => match answer {
                 Err(status) if status.message() == AUTH_IS_OFF => return Ok(None),
@@ -119,5 +127,33 @@ async fn log_in(mut present: watch::Receiver<Member>, request: AuthenticateReque
                 answer => return answer.map(Some),
             },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use tonic::transport::Endpoint;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_login_that_takes_longer_than_a_request_is_not_begun_anew() {
+        // The kernel accepts connections to it, and it never answers.
+        let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let url = format!("http://{}", silent.local_addr().expect("its address"));
+        let runtime = Handle::current();
+        let endpoints = [Endpoint::new(url).expect("a URL")];
+        let (present, _) = watch::channel(Member::connect(0, &endpoints, &runtime));
+        let login = UserLogin::new(AuthenticateRequest::default());
+        let number = || login.latest.lock().expect("no panic").number;
+        let mut requests = 0;
+        while number() < 2 {
+            let token = login.token(&runtime, &present);
+            let _unanswered = timeout(RESPONSE_TIMEOUT, token).await;
+            requests += 1;
+        }
+        assert!(requests > 4, "it was begun anew after {requests} requests");
     }
 }
