@@ -50,7 +50,7 @@ const EXCEPTIONS: [&str; 32] = [
     "a buyer",
     "asked to add {STRANGE_UNITS} units, {answers}",
     "was {lost}; member {} leads",
-    "was cut off; member {} leads, {both}",
+    "was cut off while it stood still; member {} leads, {both}",
     "member {} led and {what}, and the former follows",
     "{seen}, with the lock; when it went on, {others}",
     "{}, with the lock",
@@ -70,9 +70,10 @@ const TOGETHER: [&str; 34] = [
      5 refused, 0 orders",
     "member 2 led and was killed; member 3 leads, and the former follows",
     "member 1 led and was frozen; member 2 leads, and the former follows",
-    "member 1 led and was cut off; member 2 leads, the former had stepped down before, and the \
-     former follows",
-    "member 1 led and was cut off; member 2 leads, both said so for 40 ms, and the former follows",
+    "member 1 led and was cut off while it stood still; member 2 leads, the former stepped down \
+     before it answered, and the former follows",
+    "member 1 led and was cut off while it stood still; member 2 leads, both said so for 40 ms, \
+     and the former follows",
     "member 2 led, its disk refused 3 writes, and it served no more; member 3 leads, and it \
      follows",
     "member 2 followed, its disk refused 3 writes, and it served no more; member 3 leads, and it \

@@ -1,5 +1,6 @@
 //! Faults of one member of three: the two others are a majority, and choose another leader.
 
+use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
@@ -19,8 +20,8 @@ const STEPS_DOWN_WITHIN: Duration = Duration::from_mins(1);
 pub enum EnsembleFault {
     /// The leader dies or stands still, and returns.
     LeaderLost,
-    /// The leader stands still, cut off from the others, until they have chosen another one. When it
-    /// goes on it takes itself for the leader, and clients reach both sides.
+    /// The leader stands still, cut off from the others, until they have chosen another one. When
+    /// it goes on it takes itself for the leader, and clients reach both sides.
     SplitBrain,
     /// The disk of a member is full.
     DiskFull,
@@ -39,7 +40,7 @@ impl EnsembleFault {
         match self {
             Self::LeaderLost => "the leader of an ensemble is lost, and another member leads",
             Self::SplitBrain => {
-                "the leader of an ensemble is cut off from the others, and clients reach both sides"
+                "the leader of an ensemble, cut off, stands still until another one leads"
             }
             Self::DiskFull => "the disk of an ensemble's member is full, until an operator helps",
         }
@@ -158,7 +159,7 @@ fn split<M: EnsembleMember + Sync>(
         Some(time) => format!("both said so for {} ms", time.as_millis()),
         None => "the former stepped down before it answered".to_owned(),
     };
-    let what = format!("stood still and was cut off; member {} leads, {both}", leader + 1);
+    let what = format!("was cut off while it stood still; member {} leads, {both}", leader + 1);
     await_return(ensemble, former, &what)
 }
 
@@ -180,7 +181,7 @@ fn lead_both<M: EnsembleMember + Sync>(member: &M) -> testbed::Result<Option<Dur
         sleep(POLL_INTERVAL);
         member.thaw()?;
         let (began, mut said) = (Instant::now(), None);
-        let mut leads = first.join().expect("a look never panics");
+        let mut leads = first.join().unwrap_or_else(|panic| resume_unwind(panic));
         while leads && began.elapsed() < STEPS_DOWN_WITHIN {
             said = Some(began.elapsed());
             sleep(POLL_INTERVAL);
