@@ -286,6 +286,7 @@ impl Serve {
         BatchLimits {
             size: limit(self.group_size, GROUP_SIZE),
             queue: limit(self.group_queue, GROUP_QUEUE),
+            slow: BatchLimits::SLOW,
         }
     }
 

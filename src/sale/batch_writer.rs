@@ -36,8 +36,6 @@ use batch::Batch;
 /// The most concurrent transactions of a voucher in a replica: one waits for the disk while the
 /// other is with the server.
 const MAX_CONCURRENT_BATCHES: usize = 2;
-/// A batch that takes longer, for a locked row or a slow disk, does not delay the next one.
-const SLOW_BATCH: Duration = Duration::from_millis(20);
 /// How often a worker yields before it takes a batch, at most.
 const MAX_YIELDS: usize = 3;
 
@@ -247,7 +245,7 @@ impl BatchWriter {
     ) -> Result<bool, JoinError> {
         let span = batch.span();
         let mut writing = tokio::spawn(batch.write().instrument(span));
-        let written = timeout(SLOW_BATCH, &mut writing).await;
+        let written = timeout(self.limits.slow, &mut writing).await;
         self.with_queue(voucher, |queue| queue.in_flight -= count);
         if let Ok(written) = written {
             return written;

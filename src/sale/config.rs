@@ -77,6 +77,13 @@ pub struct BatchLimits {
     pub size: usize,
     /// The most of one voucher that wait for a transaction; more are refused at once.
     pub queue: usize,
+    /// A batch that takes longer, for a locked row or a slow disk, does not delay the next one.
+    pub slow: Duration,
+}
+
+impl BatchLimits {
+    /// What a service is started with for `slow`.
+    pub const SLOW: Duration = Duration::from_millis(20);
 }
 
 /// What a purchase does after it has lost its lock.

@@ -214,7 +214,7 @@ mod tests {
             scope: Scope::User,
             guards: Guards::On,
             writer: Writer::Single,
-            batches: BatchLimits { size: 1, queue: 1 },
+            batches: BatchLimits { size: 1, queue: 1, slow: BatchLimits::SLOW },
             lock_order: LockOrder::Outside,
             on_lost: OnLost::Stop,
             lock: LockOptions::new(Duration::ZERO, Lease::Fixed(LockOptions::WATCHDOG_LEASE)),

@@ -41,6 +41,11 @@ pub(crate) struct Desk {
 
 impl Desk {
     pub(crate) async fn open(place: &Place, writer: Writer) -> Self {
+        Self::open_with(place, writer, BatchLimits::SLOW).await
+    }
+
+    /// A desk whose batches count as slow after that time.
+    pub(crate) async fn open_with(place: &Place, writer: Writer, slow: Duration) -> Self {
         let url = place.database_url.clone();
         let options = DatabaseOptions { url, pool_size: 6, naive: false, silence: None };
         let pool = store::database(&options).await.expect("a pool");
@@ -70,7 +75,7 @@ impl Desk {
             payments: None,
             queue: None,
         };
-        Self { sale: Sale::new(sale_config(writer), parts), vouchers, pool }
+        Self { sale: Sale::new(sale_config(writer, slow), parts), vouchers, pool }
     }
 
     /// A voucher on sale with that number of units for others than the first.
@@ -185,12 +190,12 @@ fn request(voucher: VoucherId, user: u64) -> PurchaseRequest {
     PurchaseRequest { user: UserId(user), voucher, key: None, price_cents: None }
 }
 
-fn sale_config(writer: Writer) -> SaleConfig {
+fn sale_config(writer: Writer, slow: Duration) -> SaleConfig {
     SaleConfig {
         scope: Scope::User,
         guards: Guards::On,
         writer,
-        batches: BatchLimits { size: 256, queue: 256 },
+        batches: BatchLimits { size: 256, queue: 256, slow },
         lock_order: LockOrder::Outside,
         on_lost: OnLost::Stop,
         lock: LockOptions::new(Duration::from_secs(1), Lease::Fixed(LEASE)),

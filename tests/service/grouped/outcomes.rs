@@ -88,7 +88,9 @@ async fn orders_that_arrive_together_are_written_together() {
 #[tokio::test]
 async fn orders_that_are_fewer_than_the_batch_in_flight_gather_until_it_ends() {
     let (proxy, place) = place().await.database_through_proxy();
-    let desk = Arc::new(Desk::open(&place, Writer::Grouped).await);
+    // A slow batch would not be waited for, and the first one is held.
+    let desk = Desk::open_with(&place, Writer::Grouped, Duration::from_hours(1)).await;
+    let desk = Arc::new(desk);
     let voucher = desk.voucher(100).await;
     let opens = Command::sql("START TRANSACTION").containing("INSERT INTO orders");
     let inserts = proxy.arm(opens, Action::HoldAnswer, Times::Next(1));
