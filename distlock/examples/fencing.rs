@@ -33,8 +33,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let name = LockName::new("example:fencing")?;
 
     // Pass on: each ownership has a higher token. This lease is not renewed, so a holder that does
-    // nothing for 200 ms is as one that was paused.
-    let lease = Lease::Fixed(Duration::from_millis(200));
+    // nothing for 2 s is as one that was paused.
+    let lease = Lease::Fixed(Duration::from_secs(2));
     let options = LockOptions::new(Duration::from_secs(5), lease).fenced();
     let paused = locks.lock(&name, &options).await?;
     let successor = locks.lock(&name, &options).await?;

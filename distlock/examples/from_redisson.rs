@@ -139,7 +139,7 @@ async fn entering_again(server: &RedisServer, locks: &Locks) -> Result<(), LockE
 /// What Redisson throws an `IllegalMonitorStateException` for is an answer, mostly known before.
 async fn losing(server: &RedisServer, locks: &Locks) -> Result<(), LockError> {
     let name = LockName::new("example:losing")?;
-    let lease = Lease::Renewed(Duration::from_secs(1));
+    let lease = Lease::Renewed(Duration::from_secs(10));
     let guard = locks.lock(&name, &LockOptions::new(WAIT, lease)).await?;
     // forceUnlock()
     assert!(RedissonLock::new(server, name.clone()).force_unlock().await?);

@@ -44,7 +44,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let locks = Locks::new(locker(LockKind::Redisson, &backends)?).with_token_issuer(tokens);
 
     // Not renewed: the first holder is as one that was paused past its lease.
-    let lease = Lease::Fixed(Duration::from_millis(200));
+    let lease = Lease::Fixed(Duration::from_secs(2));
     let options = LockOptions::new(Duration::from_secs(5), lease).fenced();
     let name = LockName::new("example:outside")?;
     let paused = locks.lock(&name, &options).await?;

@@ -153,7 +153,7 @@ async fn ten_thousand_held_locks_are_renewed_in_batches_on_one_connection_by_few
     assert!(set_global_recorder(told.clone()).is_ok(), "the first recorder");
     let own = OwnServer::start();
     // Patience: the server shares two cores with all else.
-    let server = connect_with(own.redis.url(), Duration::from_secs(2)).await;
+    let server = connect_with(own.redis.url(), Duration::from_secs(10)).await;
     let locks = Service::on(server).locks;
     let raw = own.raw().await;
     let names: Vec<LockName> = (0..HELD).map(|_| fresh_name()).collect();

@@ -80,7 +80,7 @@ async fn an_endpoint_that_refuses_or_is_silent_is_left_for_the_next_one() {
     for first in ["127.0.0.1:1".to_owned(), silent.addr().to_string()] {
         let locks = locks_at(&format!("{first},{}", server().endpoint()), LONG);
         let name = fresh_name();
-        let guard = lock(&locks, &name).await;
+        let guard = locks.lock(&name, &at_once()).await.expect("the lock, by one attempt");
         assert_busy(&locks, &name).await;
         release(guard).await;
     }

@@ -113,7 +113,7 @@ async fn a_lost_connection_is_replaced_and_the_waiter_is_woken_on_the_new_one() 
 async fn a_server_that_refuses_is_left_for_the_next_one() {
     let locks = locks_at(&format!("nats://127.0.0.1:1,{}", server().url()), BUCKET, LONG);
     let name = fresh_name();
-    let guard = lock(&locks, &name).await;
+    let guard = locks.lock(&name, &at_once()).await.expect("the lock, by one attempt");
     assert_busy(&locks, &name).await;
     release(guard).await;
 }

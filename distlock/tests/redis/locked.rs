@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use distlock::{LockError, LockKind, Locks, locked};
+use tokio::sync::Barrier;
 use tokio::time::{sleep, timeout};
 use uuid::Uuid;
 
@@ -43,19 +44,27 @@ struct Shop {
     locks: Locks,
     inside: AtomicU32,
     most: AtomicU32,
+    /// Where two of different keys meet inside.
+    together: Barrier,
 }
 
 impl Shop {
     async fn new() -> Self {
         let locks = locks_of(LockKind::Redisson, connect(server().url()).await);
-        Self { locks, inside: AtomicU32::default(), most: AtomicU32::default() }
+        let (inside, most) = Default::default();
+        Self { locks, inside, most, together: Barrier::new(2) }
     }
 
     #[locked(name = "test:{run}:{user_id}", wait = "20s", lease = "30s")]
     async fn buy(&self, run: Uuid, user_id: u64) -> Result<u64, ShopError> {
         let inside = self.inside.fetch_add(1, Ordering::SeqCst) + 1;
         self.most.fetch_max(inside, Ordering::SeqCst);
-        sleep(Duration::from_millis(100)).await;
+        if user_id == 1 {
+            // Long enough for the other one to come in, if it may.
+            sleep(Duration::from_millis(100)).await;
+        } else {
+            drop(timeout(Duration::from_secs(10), self.together.wait()).await);
+        }
         self.inside.fetch_sub(1, Ordering::SeqCst);
         Ok(user_id)
     }

@@ -44,8 +44,15 @@ impl ContendedLock {
 
     /// From the release to the next hold.
     async fn hand_over(self) -> Duration {
+        self.hand_over_with(|| {}).await
+    }
+
+    /// Hands over as above, and calls `look` as soon as the holder has its answer.
+    async fn hand_over_with(self, look: impl FnOnce()) -> Duration {
         let released = Instant::now();
-        assert_eq!(self.holder.release().await.expect("a release"), Release::Released);
+        let outcome = self.holder.release().await;
+        look();
+        assert_eq!(outcome.expect("a release"), Release::Released);
         let (guard, got) = self.waiter.await.expect("no panic");
         assert_eq!(guard.release().await.expect("a release"), Release::Released);
         got.saturating_duration_since(released)
@@ -68,15 +75,20 @@ async fn a_waiter_is_woken_by_the_release_and_not_by_its_own_poll() {
     let url = server().url();
     let (holder, waiter) = (Service::at(url).await, Service::at(url).await);
     let raw = RawRedis::at(url).await;
-    let mut took = Vec::new();
-    for _ in 0..9 {
-        took.push(ContendedLock::new(&holder, &waiter, &raw).await.hand_over().await);
-    }
-    took.sort();
-    println!("hand-off {took:?}");
-    assert!(took[4] < POLL_INTERVAL / 4, "{took:?}");
+    let mut followed = 0;
+    but_for_one_standstill(async || {
+        let mut took = Vec::new();
+        for _ in 0..9 {
+            let contended = ContendedLock::new(&holder, &waiter, &raw).await;
+            let look = || followed = followed.max(holder.server.subscribed_channels());
+            took.push(contended.hand_over_with(look).await);
+        }
+        took.sort();
+        println!("hand-off {took:?}");
+        if took[4] < POLL_INTERVAL / 4 { Ok(()) } else { Err(format!("{took:?}")) }
+    })
+    .await;
     // A process that passed the lock on follows its channel, to yield to the others.
-    let followed = holder.server.subscribed_channels();
     assert!(followed > 0, "it does not");
     eventually("it does so no longer", async || holder.server.subscribed_channels() == 0).await;
 }
@@ -91,7 +103,9 @@ async fn a_lost_message_costs_at_most_one_poll_interval() {
         let took = ContendedLock::new(&holder, &waiter, &raw).await.hand_over().await;
         println!("without a message: {took:?}");
         assert!(took < POLL_INTERVAL + SLACK, "{took:?}");
-        assert!(own.proxy.counts().messages_dropped >= round, "the message was not lost");
+        // The waiter may find the lock free before the proxy gets its message.
+        eventually("the message is lost", async || own.proxy.counts().messages_dropped >= round)
+            .await;
     }
 }
 
@@ -169,11 +183,12 @@ async fn the_lock_of_a_dead_holder_is_taken_over_when_its_lease_ends() {
     let url = server().url();
     let (service, raw, name) = (Service::at(url).await, RawRedis::at(url).await, fresh_name());
     let lease = Duration::from_millis(1500);
+    let asked = Instant::now();
     raw.hold_as_redisson(&name, lease).await;
     let held_since = Instant::now();
     let (guard, got) = wait_for(&service, &name).await.expect("no panic");
-    let took = got - held_since;
-    assert!(took + Duration::from_millis(100) > lease && took < lease + SLACK, "{took:?}");
+    assert!(got - asked >= lease, "{:?}", got - asked);
+    assert!(got - held_since < lease + SLACK, "{:?}", got - held_since);
     guard.release().await.expect("a release");
 }
 

@@ -82,7 +82,7 @@ async fn after_a_wait_the_owner_of_the_guard_is_that_on_the_servers() {
     let (_bed, servers) = five();
     let (holder, waiter) = (locks(&servers).await, locks(&servers).await);
     let name = fresh_name();
-    let guard = holder.lock(&name, &at_once()).await.expect("the lock");
+    let guard = granted(&holder, &name, &at_once()).await;
     let before = count_scripts(&servers[0]).await;
     let waiting = tokio::spawn({
         let (waiter, name) = (waiter.clone(), name.clone());
@@ -91,12 +91,12 @@ async fn after_a_wait_the_owner_of_the_guard_is_that_on_the_servers() {
     // Each attempt that finds it busy runs two: to take it, and to give it back.
     let has_tried = async || count_scripts(&servers[0]).await >= before + 3;
     eventually("it has made an attempt", has_tried).await;
-    guard.release().await.expect("a release");
+    assert_released(guard.release().await, "by the holder");
     let guard = waiting.await.expect("no panic").expect("the lock");
     let state = waiter.inspect(&name).await.expect("an answer").state;
     let owners: Vec<_> = state.holders().iter().map(|holder| holder.id.as_str()).collect();
     assert_eq!(owners, [guard.owner().as_str()]);
-    guard.release().await.expect("a release");
+    assert_released(guard.release().await, "by the waiter");
 }
 
 #[tokio::test]
@@ -162,8 +162,9 @@ async fn leftovers_of_a_failed_attempt_do_not_block_the_next_one() {
     }
     one.flush().await;
     let options = options(Duration::from_secs(10), LONG);
-    let guard = other.lock(&name, &options).await.expect("nothing is left");
-    guard.release().await.expect("a release");
+    // A lease of the failed attempt would last longer than this waits.
+    let guard = granted(&other, &name, &options).await;
+    assert_released(guard.release().await, "nothing was left");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -205,7 +206,7 @@ async fn a_late_release_frees_nothing_that_was_taken_since() {
     late.release();
     eventually("the late release is carried out", async || evals(&views[2]).await > before).await;
     assert_eq!(views[2].owner(&name).await, owner, "it was freed under its holder");
-    assert_eq!(guard.release().await.expect("a release"), Release::Released);
+    assert_released(guard.release().await, "by two of three");
     // A server that was late with its answer frees it a moment later.
     for (look, left) in views.iter().zip([None, Some("somebody"), None]) {
         let is_left = async || look.owner(&name).await.as_deref() == left;
@@ -244,7 +245,7 @@ async fn a_majority_renews_and_a_majority_that_forgot_is_loss() {
     let (one, other) = (locks(&servers).await, locks(&servers).await);
     let name = fresh_name();
     let lease = Duration::from_millis(4500);
-    let guard = one.lock(&name, &renewed(lease)).await.expect("the lock");
+    let guard = granted(&one, &name, &renewed(lease)).await;
     servers[0].kill().expect("a kill");
     servers[1].kill().expect("a kill");
     let until = Instant::now() + 2 * lease;
@@ -280,14 +281,21 @@ async fn a_release_of_an_owner_that_only_a_minority_stores_is_no_release() {
     let (_bed, servers) = five();
     let (locks, name) = (locks(&servers).await, fresh_name());
     for round in 0..10 {
-        let guard = locks.lock(&name, &at_once()).await.expect("the lock");
-        for server in servers.iter().cycle().skip(round).take(3) {
-            Look::at(server.url()).await.set(&name, "somebody").await;
-        }
-        assert_eq!(guard.release().await.expect("an answer"), Release::HeldByOther);
-        for server in &servers {
-            Look::at(server.url()).await.delete(&name).await;
-        }
+        // A busy machine may be too slow for an answer.
+        eventually("an answer", async || {
+            let guard = granted(&locks, &name, &at_once()).await;
+            for server in servers.iter().cycle().skip(round).take(3) {
+                Look::at(server.url()).await.set(&name, "somebody").await;
+            }
+            let released = guard.release().await;
+            locks.flush().await;
+            for server in &servers {
+                Look::at(server.url()).await.delete(&name).await;
+            }
+            assert!(matches!(released, Ok(Release::HeldByOther) | Err(LockError::Backend(_))));
+            released.is_ok()
+        })
+        .await;
     }
 }
 

@@ -8,6 +8,7 @@ use crate::support::{
 };
 use distlock::{Guard, LockError, LockKind, LockName, Locks, Release};
 use redis::{AsyncCommands, Cmd};
+use testbed::{Bed, RedisOptions};
 
 const SCRIPTS: [&str; 2] = [
     include_str!("../../lua/reentrant_acquire.lua"),
@@ -123,8 +124,12 @@ async fn a_release_distinguishes_freed_held_by_another_and_not_held() {
 
 #[tokio::test]
 async fn an_answer_that_is_lost_on_re_entry_counts_twice() {
-    let (proxy, look, name) = (Proxy::before(server()).await, look().await, fresh_name());
-    let (locks, other) = (locks_at(proxy.url()).await, locks().await);
+    // No other test makes this server forget the scripts.
+    let bed = Bed::start().expect("a private bed");
+    let server = bed.redis(RedisOptions::default()).expect("Redis is installed");
+    let (proxy, look, name) =
+        (Proxy::before(&server).await, Look::at(server.url()).await, fresh_name());
+    let (locks, other) = (locks_at(proxy.url()).await, locks_at(server.url()).await);
     let outer = hold(&locks, &name).await;
     proxy.plan("EVALSHA", Accident::AnswerLost);
     let lost = locks.lock_as(outer.owner().clone(), &name, &at_once()).await;

@@ -169,6 +169,9 @@ pub(crate) async fn answered<T>(mut call: impl AsyncFnMut() -> Result<T, LockErr
     loop {
         match call().await {
             Err(LockError::Backend(why)) => is_tried_again(&mut deadline, &why).await,
+            Err(error) if has_slow_answers(&error) => {
+                is_tried_again(&mut deadline, &error.to_string()).await;
+            }
             answer => return answer.expect("an answer"),
         }
     }
@@ -176,20 +179,30 @@ pub(crate) async fn answered<T>(mut call: impl AsyncFnMut() -> Result<T, LockErr
 
 /// The lock, which is free, or comes free in time.
 pub(crate) async fn granted(locks: &Locks, name: &LockName, options: &LockOptions) -> Guard {
-    let mut deadline = None;
+    let (mut deadline, mut is_unanswered) = (None, false);
     loop {
         match locks.lock(name, options).await {
             Err(LockError::Backend(why)) => {
+                is_unanswered = true;
                 is_tried_again(&mut deadline, &why).await;
                 locks.flush().await;
             }
             // What is left of an attempt without an answer is given back, or its lease ends.
-            Err(LockError::TimedOut { .. }) if deadline.is_some() => {
+            Err(LockError::TimedOut { .. }) if is_unanswered => {
                 is_tried_again(&mut deadline, "it is busy").await;
+            }
+            Err(error) if has_slow_answers(&error) => {
+                is_tried_again(&mut deadline, &error.to_string()).await;
             }
             outcome => return outcome.expect("the lock"),
         }
     }
+}
+
+/// Whether the last answers were too slow for the lease: they are forgotten after a second.
+fn has_slow_answers(error: &LockError) -> bool {
+    matches!(error, LockError::BadRequest { field: "lease", limit }
+        if limit.contains("two round trips"))
 }
 
 /// From the first failure on, for no longer than a server may stand still.

@@ -9,7 +9,7 @@ use crate::support::{
     LONG, Look, SHORT, assert_busy, at_once, await_watches, eventually, fresh_name, lock, locks_at,
     patient, release, server, wait_for, znode,
 };
-use distlock::{LockError, LockName, Locks, Release};
+use distlock::{Guard, LockError, LockName, Locks, Release};
 use zookeeper_client::CreateMode;
 
 /// A session that survives a fault, with answers that may take 2 s.
@@ -29,16 +29,38 @@ fn assert_backend(error: Option<&LockError>) {
     assert!(matches!(error, Some(LockError::Backend(_))), "{error:?}");
 }
 
+/// The lock by one attempt that meets the fault, and how often that asked for a node. An attempt
+/// for which a busy machine was too slow is given back, and another one is made.
+async fn one_attempt(
+    line: &Line,
+    locks: &Locks,
+    look: &Look,
+    name: &LockName,
+    fault: Fault,
+) -> (Guard, usize) {
+    let mut left = 5;
+    loop {
+        let asked = line.asked(CREATE);
+        line.arm(CREATE, fault);
+        match locks.lock(name, &at_once()).await {
+            Err(LockError::Backend(reason)) if left > 0 && reason.ends_with("in time") => {
+                locks.flush().await;
+                look.await_queue(name, 0).await;
+                left -= 1;
+            }
+            outcome => return (outcome.expect("the lock"), line.asked(CREATE) - asked),
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_create_that_is_lost_or_whose_answer_is_lost_makes_one_node() {
     let (line, locks, others, look, name) = setting(SESSION).await;
     for fault in [Fault::Lost, Fault::AnswerLost] {
-        let asked = line.asked(CREATE);
-        line.arm(CREATE, fault);
-        let guard = lock(&locks, &name).await;
+        let (guard, asked) = one_attempt(&line, &locks, &look, &name, fault).await;
         assert!(!line.is_armed(CREATE), "nothing was lost");
         let creates = if fault == Fault::Lost { 2 } else { 1 };
-        assert_eq!(line.asked(CREATE) - asked, creates, "{fault:?}");
+        assert_eq!(asked, creates, "{fault:?}");
         assert_eq!(look.queue(&name).await.len(), 1, "{fault:?}");
         assert_busy(&others, &name).await;
         release(guard).await;

@@ -105,8 +105,19 @@ pub(crate) async fn release(guard: Guard) {
     assert_eq!(guard.release().await.expect("an answer"), Release::Released);
 }
 
+/// Another owner is told that the lock is held, though a busy machine may be slow to say so.
 pub(crate) async fn assert_busy(locks: &Locks, name: &LockName) {
-    let refused = locks.lock(name, &at_once()).await;
+    let mut left = 5;
+    let refused = loop {
+        match locks.lock(name, &at_once()).await {
+            Err(LockError::Backend(reason)) if left > 0 && reason.ends_with("in time") => {
+                // What is left of this attempt is no other holder.
+                locks.flush().await;
+                left -= 1;
+            }
+            outcome => break outcome,
+        }
+    };
     assert!(matches!(refused, Err(LockError::TimedOut { .. })), "{:?}", refused.err());
     locks.flush().await;
 }
