@@ -14,14 +14,18 @@ use tokio::time::sleep;
 
 /// A lease that does not end in a test, and a wait that ends only if it fails.
 const LONG: Duration = Duration::from_secs(20);
-/// Far less than that, for a busy machine.
+/// What sessions and TTLs last: far longer than a process stands still for a moment.
+const TTL: Duration = Duration::from_secs(6);
+/// Far less than the lease, for a busy machine.
 const PROMPT_WITHIN: Duration = Duration::from_secs(8);
 
 /// The mechanism of another process, as far as a server can see.
 async fn mechanism(kind: LockKind) -> Arc<dyn Locker> {
     let servers = Servers::shared();
-    let _started = block_in_place(|| servers.addresses(kind));
-    locker(kind, &servers.backends(kind).await).unwrap_or_else(|error| panic!("{kind}: {error}"))
+    let mut addresses = block_in_place(|| servers.addresses(kind));
+    addresses.set_ttl(TTL);
+    let backends = addresses.connect().await.expect("addresses of servers that run");
+    locker(kind, &backends).unwrap_or_else(|error| panic!("{kind}: {error}"))
 }
 
 fn options(locks: &Locks, wait: Duration) -> LockOptions {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use conformance::clock::between;
 use conformance::protocol::{Failure, LockRequest};
 use conformance::{
-    Contender, Sample, Servers, Spread, Witness, column, fresh_name, judge, promise,
+    Contender, Sample, Servers, Spread, Unproven, Witness, column, fresh_name, judge, promise,
 };
 use distlock::{LockKind, WakeKind};
 
@@ -24,13 +24,15 @@ const SAMPLES: usize = 100;
 const SPOILED: usize = 15;
 /// How often a kind is measured whose takeovers were late.
 const TRIES: usize = 4;
+/// How often, in all, a kind is measured again because the machine was too busy for a verdict.
+const TOO_BUSY: usize = 12;
 /// Locks of each dead holder, and of one whose waiters have a connection each.
 const LOCKS: usize = 34;
 const CONNECTIONS: usize = 20;
 
 #[test]
 fn a_dead_holder_is_replaced_150_ms_after_its_lease_at_the_latest() {
-    let (mut late, mut figures, mut spoiled) = (Vec::new(), Vec::new(), 0);
+    let (mut late, mut figures, mut spoiled, mut busy) = (Vec::new(), Vec::new(), 0, 0);
     for kind in LockKind::ALL {
         if !promise(kind).is_on_a_server() {
             continue;
@@ -38,19 +40,25 @@ fn a_dead_holder_is_replaced_150_ms_after_its_lease_at_the_latest() {
         let waiter = Contender::start(Servers::shared(), kind);
         // The server may be held up once: no count of the kernel for the waiter's process shows
         // that. A takeover that is late is late each time.
-        let mut outcome = Err(Vec::new());
-        for _ in 0..TRIES {
-            let Err(mut before) = outcome else { break };
-            outcome = is_replaced_in_time(kind, &waiter, &mut spoiled).map_err(|why| {
-                println!("{why}");
-                before.push(why);
-                before
-            });
+        let mut each_time = Vec::new();
+        while each_time.len() < TRIES {
+            match is_replaced_in_time(kind, &waiter, &mut spoiled) {
+                Ok(spread) => {
+                    figures.push((kind, spread.in_short(0)));
+                    each_time.clear();
+                    break;
+                }
+                Err(why) => {
+                    println!("{kind}: after the lease: {why}");
+                    if matches!(why, Unproven::TooBusy(_)) && busy < TOO_BUSY {
+                        busy += 1;
+                    } else {
+                        each_time.push(format!("{kind}: after the lease: {why}"));
+                    }
+                }
+            }
         }
-        match outcome {
-            Ok(spread) => figures.push((kind, spread.in_short(0))),
-            Err(each_time) => late.extend(each_time),
-        }
+        late.extend(each_time);
     }
     println!("{}", column("takeover p50, p99", &figures));
     assert!(late.is_empty(), "{}", late.join("\n"));
@@ -61,7 +69,7 @@ fn is_replaced_in_time(
     kind: LockKind,
     waiter: &Contender,
     spoiled: &mut usize,
-) -> Result<Spread, String> {
+) -> Result<Spread, Unproven> {
     let mut samples = Vec::new();
     while samples.len() < SAMPLES {
         match times_to_replace(kind, waiter) {
@@ -75,11 +83,11 @@ fn is_replaced_in_time(
     // A delay before the lease was over cost nothing.
     let after = |sample: Sample| Sample { took: sample.took.saturating_sub(lease), ..sample };
     let samples: Vec<Sample> = samples.into_iter().map(after).collect();
-    judge(&samples, NOTICED_WITHIN).map_err(|why| format!("{kind}: after the lease: {why}"))?;
+    judge(&samples, NOTICED_WITHIN)?;
     let counts = |sample: &&Sample| sample.kept.is_little(NOTICED_WITHIN);
     let longest = samples.iter().filter(counts).map(|sample| sample.took).max();
     if longest > Some(MAX_TAKEOVER) {
-        return Err(format!("{kind}: once {longest:?} after the lease"));
+        return Err(Unproven::Late(format!("once {longest:?}")));
     }
     Ok(spread)
 }

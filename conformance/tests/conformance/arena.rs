@@ -24,6 +24,8 @@ pub(crate) const LONG: Duration = Duration::from_secs(20);
 pub(crate) const SHORT: Duration = Duration::from_secs(3);
 /// A session that ends in a check. A holder that stands still for a moment keeps its locks.
 const SHORT_TTL: Duration = Duration::from_millis(3500);
+/// A session that is kept, where its holder has to keep its locks.
+const LASTING_TTL: Duration = Duration::from_secs(5);
 /// What a wait may take beyond its time on a machine that stands still for seconds, far from LONG.
 pub(crate) const SLACK: Duration = Duration::from_secs(8);
 /// How long a check of this process may take.
@@ -177,6 +179,17 @@ impl Arena {
         let mut setup = setup_of(self.servers, self.kind, self.variant);
         setup.addresses.set_ttl(SHORT_TTL);
         setup
+    }
+
+    /// Of a process that shall keep its holds, and the lease of those that are renewed: a third of
+    /// it is no short time for a busy machine. Of a session less is left after a heartbeat.
+    pub(crate) fn setup_that_lasts(&self) -> (Setup, Duration) {
+        let mut setup = self.setup();
+        if self.promise.renewal != RenewalKind::Heartbeat {
+            return (setup, SHORT * 3 / 2);
+        }
+        setup.addresses.set_ttl(LASTING_TTL);
+        (setup, LASTING_TTL)
     }
 
     /// A process.

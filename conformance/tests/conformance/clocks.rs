@@ -55,18 +55,19 @@ fn rows_of(kind: LockKind) -> Option<&'static str> {
 
 /// All at the same time, since each waits for leases.
 fn a_clock_is_off(arena: &Arena) {
-    let off = |offset_ms| Contender::start_with_clock(arena.servers, &arena.setup(), offset_ms);
-    let pairs = OFFSETS_MS.map(|offset_ms| (off(offset_ms), arena.contender()));
+    let (setup, lease) = arena.setup_that_lasts();
+    let off = |offset_ms| Contender::start_with_clock(arena.servers, &setup, offset_ms);
+    let pairs = OFFSETS_MS.map(|offset_ms| (off(offset_ms), arena.contender_as(&setup)));
     thread::scope(|scope| {
         for (off, right) in &pairs {
-            scope.spawn(|| meet(arena, off, right));
-            scope.spawn(|| meet(arena, right, off));
+            scope.spawn(|| meet(arena, lease, off, right));
+            scope.spawn(|| meet(arena, lease, right, off));
         }
     });
 }
 
-/// One of them has a clock that is off.
-fn meet(arena: &Arena, holder: &Contender, next: &Contender) {
+/// One of them has a clock that is off. A hold that is renewed has the lease `renewed`.
+fn meet(arena: &Arena, renewed: Duration, holder: &Contender, next: &Contender) {
     if has_lease(&arena.promise) {
         let name = fresh_name();
         let held = holder.insist(&LockRequest::new(&name, SHORT).unrenewed());
@@ -80,7 +81,7 @@ fn meet(arena: &Arena, holder: &Contender, next: &Contender) {
     }
     let name = fresh_name();
     let renews = matches!(arena.promise.renewal, RenewalKind::Yes | RenewalKind::Heartbeat);
-    let lease = if renews { SHORT * 3 / 2 } else { LONG };
+    let lease = if renews { renewed } else { LONG };
     let held = holder.insist(&LockRequest::new(&name, lease));
     let before = next.busy();
     let waiting = next.lock_later(&patiently(&name));

@@ -9,8 +9,8 @@ use conformance::{Contender, Home, fresh_name, overlaps};
 use distlock::HoldKind;
 
 use crate::arena::{
-    Applicability, Arena, Check, LONG, assert_busy, assert_free, at_once, of_locks, of_servers,
-    patiently,
+    Applicability, Arena, Check, LONG, assert_busy, assert_free, at_once, eventually, of_locks,
+    of_servers, patiently,
 };
 
 pub(crate) const CHECKS: &[Check] = &[
@@ -89,9 +89,13 @@ fn one_at_a_time(arena: &Arena, processes: usize) {
 /// Shows for `local` that replicas do not see each other, and for all others that what guards
 /// their counters is the lock: the harness sees it if there is none.
 fn processes_lose_counts(arena: &Arena) {
-    let crowd = crowd(arena, 3);
-    assert!(crowd.lost() > 0, "no process met another");
-    assert!(overlaps(&crowd.records) > 0);
+    // A busy machine may run one process after the other.
+    eventually("a process meets another, and a count is lost", || {
+        let crowd = crowd(arena, 3);
+        let is_lost = crowd.lost() > 0;
+        assert!(!is_lost || overlaps(&crowd.records) > 0, "a count is lost, and none has met");
+        is_lost
+    });
 }
 
 fn similar_names_are_others(arena: &Arena) {

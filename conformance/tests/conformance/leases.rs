@@ -164,16 +164,15 @@ fn a_neighbour_enters(arena: &Arena) {
 }
 
 fn a_renewed_hold_stays(arena: &Arena) {
-    let [holder, other] = [arena.contender(), arena.contender()];
+    let (setup, lease) = arena.setup_that_lasts();
+    let [holder, other] = [(); 2].map(|()| arena.contender_as(&setup));
     let name = fresh_name();
-    // Long enough that a third of it is no short time for a busy machine.
-    let lease = SHORT * 3 / 2;
     let held = holder.insist(&LockRequest::new(&name, lease));
     let waiting = other.lock_later(&LockRequest::new(&name, lease).waiting(lease * 3));
-    eventually("three leases are over", || between(held.acquired_ns, now_ns()) > lease * 10 / 3);
-    assert!(!holder.is_lost(held.handle) && !holder.has_told_of_loss(held.handle));
     let failure = waiting.wait().expect_err("it is held");
     assert_eq!(failure.code, "timed_out", "{failure:?}");
+    eventually("three leases are over", || between(held.acquired_ns, now_ns()) > lease * 10 / 3);
+    assert!(!holder.is_lost(held.handle) && !holder.has_told_of_loss(held.handle));
     assert_eq!(holder.release(held.handle), Ok(Outcome::Released));
     assert_free(&other, &name);
 }

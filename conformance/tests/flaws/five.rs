@@ -95,3 +95,30 @@ impl Five {
         }
     }
 }
+
+/// Takes a lock that is free, for long. Each server has half a second for an answer; a busy machine
+/// may need longer, and then it is asked for again. No lease of a test ends while that is done.
+#[track_caller]
+pub(crate) fn enter(contender: &Contender, name: &str) -> AcquiredLock {
+    contender.insist(&LockRequest::new(name, LONG))
+}
+
+/// Waits for a lock that will be free, and takes it for long.
+#[track_caller]
+pub(crate) fn enter_later(contender: &Contender, name: &str) -> AcquiredLock {
+    contender.insist(&LockRequest::new(name, LONG).waiting(WAIT_TIMEOUT))
+}
+
+/// Asked for again where too few servers have answered in time.
+#[track_caller]
+pub(crate) fn assert_kept_out(contender: &Contender, name: &str) {
+    let deadline = Instant::now() + WAIT_TIMEOUT;
+    let failure = loop {
+        match contender.lock(&LockRequest::new(name, LONG)) {
+            Err(failure) if failure.code == "backend" && Instant::now() < deadline => {}
+            Err(failure) => break failure,
+            Ok(held) => panic!("it got the lock: {held:?}"),
+        }
+    };
+    assert_eq!(failure.code, "timed_out", "{}", failure.message);
+}

@@ -1,6 +1,8 @@
 //! A holder that is late frees the lock of its successor. Witnesses: the holder stood still (the
 //! testbed waits until the kernel says so of each thread), or the count of the proxy.
 
+use std::time::Duration;
+
 use conformance::protocol::{AcquiredLock, LockRequest, Outcome, Setup};
 use conformance::variant::Variant;
 use conformance::{Contender, fresh_name, setup};
@@ -11,6 +13,10 @@ use crate::scene::{
     LONG, assert_both_hold, assert_kept_out, briefly, changed, enter, enter_briefly, enter_later,
     eventually, release, servers, start, start_by_proxy,
 };
+
+/// The lease of a holder whose release is paused. The first command of it is carried out in time,
+/// also by a process that stands still for a moment.
+const PAUSED_LEASE: Duration = Duration::from_secs(4);
 
 /// A holder that keeps the lock for long after a late release of another.
 struct LateRelease {
@@ -96,7 +102,8 @@ fn owners_that_are_random_are_never_equal() {
 /// lock.
 fn paused_after_its_first_command(kind: LockKind, first_command: Command) -> LateRelease {
     let ((first, proxy), second, third) = (start_by_proxy(kind), start(kind), start(kind));
-    let (name, lates) = enter_briefly(&first);
+    let name = fresh_name();
+    let lates = first.insist(&LockRequest::new(&name, PAUSED_LEASE).unrenewed());
     let paused = proxy.arm(first_command, Action::HoldAnswer, Times::Next(1));
     let releasing = first.release_later(lates.handle);
     eventually("the release is under way", || paused.fired() == 1);
@@ -132,7 +139,7 @@ fn a_release_that_is_one_script_is_late_as_a_whole_and_finds_out() {
     let kind = LockKind::LuaRelease;
     let ((first, proxy), second, third) = (start_by_proxy(kind), start(kind), start(kind));
     let name = fresh_name();
-    let lates = first.lock(&briefly(&name)).expect("the lock is free");
+    let lates = first.insist(&briefly(&name));
     proxy.hold(Direction::ToServer);
     let releasing = first.release_later(lates.handle);
     let successors =

@@ -11,8 +11,8 @@ use distlock::{LockKind, RenewalKind, guarantees};
 use crate::scene::{WAIT_TIMEOUT, changed, servers};
 
 /// A lease, and how long each works under it: reads a number, and so much later writes it one
-/// higher.
-const UNRENEWED: (Duration, Duration) = (Duration::from_millis(800), Duration::from_secs(2));
+/// higher. The second gets the lock while the first works, also if it stands still for seconds.
+const UNRENEWED: (Duration, Duration) = (Duration::from_millis(800), Duration::from_secs(6));
 /// Renewed in time also by a server or a process that stands still for a moment.
 const RENEWED: (Duration, Duration) = (Duration::from_millis(4500), Duration::from_secs(6));
 /// How often it is tried where an answer comes later than the lease ends.

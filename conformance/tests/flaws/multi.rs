@@ -6,8 +6,8 @@ use conformance::{Contender, fresh_name};
 use distlock::LockKind;
 use testbed::RedisOptions;
 
-use crate::five::Five;
-use crate::scene::{LONG, SHORT, assert_kept_out, enter, enter_later};
+use crate::five::{Five, assert_kept_out, enter, enter_later};
+use crate::scene::{LONG, SHORT};
 
 /// Two processes, and five servers of which the last has just gone away.
 fn four_of(kind: LockKind) -> (Five, [Contender; 2]) {

@@ -16,8 +16,9 @@ use crate::scene::{
     servers, start,
 };
 
-/// A third of it is the time between two heartbeats.
-const LEASE: Duration = Duration::from_secs(9);
+/// A third of it is the time between two heartbeats: long enough for another to enter and for both
+/// to work on a busy machine, and still awaited.
+const LEASE: Duration = Duration::from_secs(15);
 /// A short lease, where its end is waited for.
 const SHORT_LEASE: Duration = Duration::from_secs(2);
 

@@ -9,10 +9,8 @@ use conformance::variant::Variant;
 use conformance::{Contender, fresh_name};
 use testbed::{Redis, RedisOptions};
 
-use crate::five::Five;
-use crate::scene::{
-    LONG, SHORT, WAIT_TIMEOUT, assert_both_hold, assert_kept_out, enter, enter_later, eventually,
-};
+use crate::five::{Five, assert_kept_out, enter, enter_later};
+use crate::scene::{LONG, SHORT, WAIT_TIMEOUT, assert_both_hold, eventually};
 
 /// How long a server that came up empty stays out, where it does.
 const DELAY_MS: u64 = 4_000;

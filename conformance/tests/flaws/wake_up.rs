@@ -15,6 +15,10 @@ use crate::scene::{LONG, WAIT_TIMEOUT, enter, eventually, release, start, start_
 const FAST_POLLS: u64 = 40;
 /// For so long it may take. A waiter that looks once a second does not come to half of it.
 const POLLED_WITHIN: Duration = Duration::from_secs(15);
+/// One who is told looks after this time without a message.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// The interval where the server takes a waiter that does not look for dead.
+const QUEUED_LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// For how long the lock is held, and how often one who waits for it asks before it is free.
 struct HoldCondition {
@@ -39,10 +43,10 @@ fn looks(kind: LockKind, look: &str, held_for: &HoldCondition) -> (u64, Duration
     (looks.matched(), began.elapsed())
 }
 
-/// As often one who is told looks at most: twice around the subscription, after the message, and
-/// once a second, so that a message that is lost costs no more.
-fn of_one_who_is_told(waited: Duration) -> u64 {
-    4 + waited.as_secs()
+/// How often one who is told looks, at most: twice around the subscription, after the message, and
+/// once in that interval. A message that is lost costs no more.
+fn of_one_who_is_told(waited: Duration, interval: Duration) -> u64 {
+    4 + u64::try_from(waited.as_millis() / interval.as_millis()).expect("a short wait")
 }
 
 #[test]
@@ -57,15 +61,21 @@ fn a_waiter_without_messages_polls() {
     ] {
         let held = HoldCondition { at_least: Duration::ZERO, until_asked: FAST_POLLS };
         let (looks, waited) = looks(kind, look, &held);
-        assert!(looks > of_one_who_is_told(waited), "{kind}: {looks} looks in {waited:?}");
+        let told = of_one_who_is_told(waited, LOOK_INTERVAL);
+        assert!(looks > told, "{kind}: {looks} looks in {waited:?}");
     }
 }
 
 #[test]
 fn a_waiter_with_messages_asks_when_one_arrives() {
-    for kind in [LockKind::Redisson, LockKind::Fair, LockKind::ReadWrite] {
+    for (kind, interval) in [
+        (LockKind::Redisson, LOOK_INTERVAL),
+        (LockKind::Fair, QUEUED_LOOK_INTERVAL),
+        (LockKind::ReadWrite, QUEUED_LOOK_INTERVAL),
+    ] {
         let held = HoldCondition { at_least: Duration::from_secs(1), until_asked: 1 };
         let (looks, waited) = looks(kind, "EVALSHA", &held);
-        assert!(looks <= of_one_who_is_told(waited), "{kind}: {looks} looks in {waited:?}");
+        let told = of_one_who_is_told(waited, interval);
+        assert!(looks <= told, "{kind}: {looks} looks in {waited:?}");
     }
 }
