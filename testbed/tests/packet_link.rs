@@ -5,7 +5,7 @@ mod support;
 
 use std::fs::{self, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -35,8 +35,8 @@ fn is_possible() -> bool {
     false
 }
 
-/// A link to a server that returns what it receives.
-fn link_to_echo(bed: &Bed, seed: u64) -> PacketLink {
+/// A server that returns what it receives.
+fn echo_server() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let server = listener.local_addr().expect("its address");
     thread::spawn(move || {
@@ -44,7 +44,12 @@ fn link_to_echo(bed: &Bed, seed: u64) -> PacketLink {
             thread::spawn(move || io::copy(&mut &client, &mut &client));
         }
     });
-    bed.packet_link(Path::new(STAND_IN), server, seed).expect("a link")
+    server
+}
+
+/// A link to such a server.
+fn link_to_echo(bed: &Bed, seed: u64) -> PacketLink {
+    bed.packet_link(Path::new(STAND_IN), echo_server(), seed).expect("a link")
 }
 
 /// A program that writes nothing and does not end by itself.
@@ -193,15 +198,20 @@ fn a_program_that_does_not_answer_is_an_error_within_the_limit_of_the_bed() {
     let started = Instant::now();
     let error = bed.packet_link(&silent_program(bed.dir()), server, 6).expect_err("no link");
     assert!(error.to_string().contains("no answer within 2s"), "{error}");
+    assert!(started.elapsed() < LIMIT, "{:?}", started.elapsed());
     if is_possible() {
-        let link = link_to_echo(&bed, 6);
+        // On a machine that stands still a sound one may not answer within the limit either.
+        let server = echo_server();
+        let mut tries = (0..5).map(|_| bed.packet_link(Path::new(STAND_IN), server, 6));
+        let link = tries.find_map(Result::ok).expect("a link in one of five tries");
+        let started = Instant::now();
         kill(Pid::from_raw(link.pid().cast_signed()), Signal::SIGSTOP).expect("frozen");
         let error = link.counts().expect_err("no answer");
         assert!(error.to_string().contains("no answer within 2s"), "{error}");
         let error = link.heal().expect_err("it was killed");
         assert!(!error.to_string().contains("no answer"), "{error}");
+        assert!(started.elapsed() < LIMIT, "{:?}", started.elapsed());
     }
-    assert!(started.elapsed() < LIMIT, "{:?}", started.elapsed());
 }
 
 #[test]
