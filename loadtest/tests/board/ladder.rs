@@ -13,7 +13,7 @@ use super::process::{BoardProcess, DEADLINE, runs_all_scenarios};
 /// The rung of the short form.
 const SHORT: &str = "no-lock";
 /// Races of a rung whose fault or load may miss, each with another seed.
-const MAX_RACES: u64 = 3;
+const MAX_RACES: u64 = 6;
 /// From the start of its servers to both verdicts.
 const RACE_TIMEOUT: Duration = Duration::from_mins(4);
 /// What the rung says of the lanes.
