@@ -3,6 +3,9 @@
 
 // Half of what the service's other tests share.
 #[allow(dead_code, reason = "shared with another test program")]
+#[path = "service/redis_side.rs"]
+mod redis_side;
+#[allow(dead_code, reason = "shared with another test program")]
 #[path = "service/support.rs"]
 mod support;
 
@@ -160,15 +163,35 @@ async fn a_purchase_is_one_trace_from_its_request_through_its_lock_to_its_order(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wait_for_a_busy_lock_shows_its_hand_off() {
+    const LOCK: &str = "lock:order:7";
+    const CHANNEL: &str = "redisson_lock__channel:{lock:order:7}";
     let (endpoint, spans) = collector().await;
-    let flags = &["--trace-ratio", "1", "--lock-wait-ms", "9000", "--work-ms", "900"];
+    let flags = &["--trace-ratio", "1", "--lock-wait-ms", "20000"];
     // Inside of one replica a lock is handed on by its queue, and the server is asked once.
     let place = place().await;
     let replicas =
         [replica(&place, flags, &endpoint).await, replica(&place, flags, &endpoint).await];
     let vouchers = [voucher(&replicas[0]).await, voucher(&replicas[0]).await];
-    let (first, second) =
-        tokio::join!(buy(&replicas[0], &vouchers[0]), buy(&replicas[1], &vouchers[1]));
+    // Another process has the lock until both have found it busy and listen.
+    let mut redis = redis_side::connect(&place.redis_url).await;
+    let mut taken = redis::pipe();
+    taken.hset(LOCK, "theirs:1", 1).ignore().pexpire(LOCK, 60_000).ignore();
+    taken.exec_async(&mut redis).await.expect("a lock");
+    let handing_on = async {
+        let listeners = async || {
+            let mut listeners = redis::cmd("PUBSUB");
+            listeners.arg("NUMSUB").arg(CHANNEL);
+            let answer: (String, u64) =
+                listeners.query_async(&mut redis.clone()).await.expect("an answer");
+            answer.1
+        };
+        eventually("both wait for the lock", async || listeners().await == 2).await;
+        let mut released = redis::pipe();
+        released.del(LOCK).ignore().publish(CHANNEL, 0).ignore();
+        released.exec_async(&mut redis.clone()).await.expect("no lock");
+    };
+    let (first, second, ()) =
+        tokio::join!(buy(&replicas[0], &vouchers[0]), buy(&replicas[1], &vouchers[1]), handing_on);
     assert!(first.is_success() && second.is_success(), "{first} {second}: two vouchers");
     for replica in replicas {
         stop(replica).await;

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use testbed::Direction;
+use testbed::{Direction, Stopwatch};
 
 use crate::breakable::{Breakable, blocking, until_ready};
 use crate::crowd::{Books, Crowd, Fate, Try, buy_at, buy_together};
@@ -60,12 +60,12 @@ async fn requests_for_order_ids_from_a_frozen_redis_do_not_wait_one_after_the_ot
     let service = Service::start_at(servers.place(), &["--lock", "none"]).await;
     let voucher = service.voucher(10).await;
     blocking(|| servers.redis.freeze());
+    let asked = Stopwatch::start();
     let tries = buy_together(&service.url, &voucher, 1..101).await;
+    let took = asked.elapsed();
     blocking(|| servers.redis.thaw());
-    for one in &tries {
-        assert_refused(one);
-        assert!(one.took < Duration::from_secs(3), "{:?}", one.took);
-    }
+    tries.iter().for_each(assert_refused);
+    assert!(took < Duration::from_secs(3), "{took:?}");
     service.stop().await;
 }
 
@@ -76,11 +76,12 @@ async fn a_redis_that_answers_later_than_its_timeout_is_away_and_one_that_is_in_
         let voucher = service.voucher(1).await;
         // Less than the second in which order ids must have been drawn.
         proxy.set_latency(Direction::Both, Duration::from_millis(300), Duration::ZERO);
-        let one = buy_at(&service.url, &voucher, 1).await;
+        let buy = async |user| buy_at(&service.url, &voucher, user).await;
         if bought {
-            assert_bought(&one);
+            // On a machine that stands still a try may take longer than that second.
+            until_bought(&buy, 1).await;
         } else {
-            assert_refused(&one);
+            assert_refused(&buy(1).await);
         }
         service.stop().await;
     }
@@ -105,12 +106,14 @@ async fn story(fault: Fault) {
     assert_alive(&service).await;
     let mut slowest = Duration::ZERO;
     for user in 3..23 {
+        let asked = Stopwatch::start();
         let refused = buy(user).await;
+        let took = asked.elapsed();
         assert_refused(&refused);
         let answer = refused.answer.as_ref().expect("an answer");
         assert_eq!(answer.body["code"], "dependency_unavailable");
-        assert!(refused.took < PROMPT_WITHIN, "{:?} although it was known", refused.took);
-        slowest = slowest.max(refused.took);
+        assert!(took < PROMPT_WITHIN, "{took:?} although it was known");
+        slowest = slowest.max(took);
     }
     assert_alive(&service).await;
 
@@ -179,10 +182,11 @@ async fn until_bought(buy: &impl AsyncFn(u64) -> Try, user: u64) -> Duration {
 async fn assert_whole_pool_works(service: &Service, voucher: &str) {
     for round in 0..3_u64 {
         let users = (0..u64::from(POOL)).map(|n| 100 + round * 10 + n);
-        for one in buy_together(&service.url, voucher, users).await {
-            assert_bought(&one);
-            assert!(one.took < Duration::from_secs(2), "{:?}", one.took);
-        }
+        let asked = Stopwatch::start();
+        let tries = buy_together(&service.url, voucher, users).await;
+        let took = asked.elapsed();
+        tries.iter().for_each(assert_bought);
+        assert!(took < Duration::from_secs(2), "{took:?}");
     }
 }
 

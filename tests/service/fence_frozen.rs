@@ -102,6 +102,7 @@ fn replica(place: &Place, flags: &[&str]) -> ReplicaSpec {
         .args(flags.iter().copied())
         .env("DATABASE_URL", &place.database_url)
         .env("REDIS_URL", place.service_redis_url())
+        .env("REDIS_TIMEOUT_MS", place.redis_timeout_ms())
         .env("JWT_SECRET", SECRET)
 }
 

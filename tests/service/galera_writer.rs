@@ -110,11 +110,16 @@ impl Sale {
         .await;
     }
 
-    /// Waits until the proxy has that many nodes come back.
-    async fn until_back(&self, times: usize) {
-        let log = || std::fs::read_to_string(self.database_proxy.log_path()).expect("its log");
+    /// How often the proxy has said that of each node.
+    fn times_told(&self, what: &str) -> [usize; 3] {
+        let log = std::fs::read_to_string(self.database_proxy.log_path()).expect("its log");
+        [1, 2, 3].map(|number| log.matches(&format!("/node{number} is {what}, reason")).count())
+    }
+
+    /// Waits until the proxy has that node come back, which it had that often before.
+    async fn until_back(&self, node: usize, times: usize) {
         eventually_within(60, "the proxy takes the node back", async || {
-            log().matches(" is UP, reason").count() >= times
+            self.times_told("UP")[node] > times
         })
         .await;
     }
@@ -194,6 +199,7 @@ async fn the_books_are_right_and_purchases_succeed_each_time_the_writing_node_is
     let mut sold_after = Vec::new();
     for round in 0..ROUNDS {
         let lost = sale.writer().await;
+        let came_back = sale.times_told("UP")[lost];
         let began = Instant::now();
         // One that is frozen commits after its thaw what it was about to commit.
         let freezes = round % 2 == 1;
@@ -214,18 +220,23 @@ async fn the_books_are_right_and_purchases_succeed_each_time_the_writing_node_is
         }
         sale.until_it_sells().await;
         sold_after.push(began.elapsed());
+        let down = sale.times_told("DOWN");
         let next = sale.writer().await;
+        let next_was_away = |sale: &Sale| sale.times_told("DOWN")[next] > down[next];
         assert_ne!(next, lost, "round {round}");
         sale.until_the_crowd_buys().await;
         if !freezes {
             blocking(|| sale.nodes[lost].join_again());
         }
-        sale.until_back(round + 1).await;
+        sale.until_back(lost, came_back).await;
         sale.until_the_crowd_buys().await;
-        assert_eq!(sale.writer().await, next, "the old writer takes its role back");
+        // On a machine that stands still the proxy may find the next one away as well.
+        let writer = sale.writer().await;
+        let is_right = writer == next || next_was_away(&sale);
+        assert!(is_right, "the old writer takes its role back: {writer} instead of {next}");
         // The threads of a node that went on may wait for rows for some seconds.
         eventually_within(60, "the old writer has no session", async || {
-            sessions(&sale.nodes[lost]).await == 0
+            next_was_away(&sale) || sessions(&sale.nodes[lost]).await == 0
         })
         .await;
     }

@@ -94,6 +94,7 @@ fn a_deadlock_of_two_runs_is_counted_once_in_the_metrics_of_a_replica_that_takes
         .args(["serve", "--bind", "127.0.0.1:0", "--drain-delay-ms", "0"])
         .env("DATABASE_URL", &bench.place.database_url)
         .env("REDIS_URL", bench.place.service_redis_url())
+        .env("REDIS_TIMEOUT_MS", bench.place.redis_timeout_ms())
         .env("JWT_SECRET", SECRET);
     let replica = servers().bed.replica(spec).expect("a replica");
     let base = bench.name.clone();

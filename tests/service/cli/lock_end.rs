@@ -1,5 +1,6 @@
 //! `seckill lock run`: the command does not outlive its lock.
 
+use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -70,12 +71,14 @@ fn a_lease_that_ends_first_ends_the_command_before_another_run_enters() {
 #[test]
 fn a_lock_that_is_renewed_outlives_its_lease_with_the_command() {
     let bench = Bench::new();
-    let long = bench.start(&["--lease", "2s"], "touch held; sleep 6; echo done");
+    let work = "touch held; while [ ! -e enough ]; do sleep 0.01; done; echo done";
+    let long = bench.start(&["--lease", "4500ms"], work);
     bench.until_there("held");
     let started = Instant::now();
-    while started.elapsed() < Duration::from_secs(4) {
+    while started.elapsed() < Duration::from_secs(8) {
         assert_eq!(bench.run(&["--wait", "0"], "touch entered").code, Some(75));
     }
+    fs::write(bench.path("enough"), "").expect("written");
     assert_eq!(long.end().stdout, "done\n");
     assert!(!bench.path("entered").exists());
 }

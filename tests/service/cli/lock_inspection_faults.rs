@@ -23,6 +23,11 @@ fn redis_url(bench: &Bench, user: &str, rules: &str) -> String {
     bench.place.redis_url.replace("://:", &format!("://{user}:"))
 }
 
+/// The environment of a command that looks there. Nothing stops that server but the machine.
+fn env(redis_url: &str) -> [(&str, &str); 2] {
+    [("REDIS_URL", redis_url), ("REDIS_TIMEOUT_MS", "10000")]
+}
+
 /// The rights that ship for an inspector.
 fn shipped() -> String {
     let rules = include_str!("../../../deploy/redis-inspector.acl").lines();
@@ -44,7 +49,7 @@ fn held(bench: &Bench, kind: LockKind) -> (String, super::lock_run::RunningComma
 fn the_rights_that_ship_are_enough_to_list_show_and_free_locks_of_every_kind_in_redis() {
     let bench = Bench::new();
     let url = redis_url(&bench, "inspects", &shipped());
-    let env = [("REDIS_URL", url.as_str())];
+    let env = env(&url);
     for kind in redis_kinds() {
         let (name, running) = held(&bench, kind);
         let flags = ["--kind", kind.as_str()];
@@ -82,7 +87,7 @@ fn a_right_that_is_missing_is_named() {
         }
         let url = redis_url(&bench, "lacks", &format!("{} -{missing}", shipped()));
         let line = [&["lock"], command, &["--kind", kind]].concat();
-        let ended = run(&line, &[("REDIS_URL", &url)]);
+        let ended = run(&line, &env(&url));
         assert_eq!(ended.code, Some(78), "{ended:?}");
         assert!(ended.stderr.contains(&format!("'{missing}'")), "{ended:?}");
         assert_eq!(ended.stdout, "");
@@ -93,7 +98,7 @@ fn a_right_that_is_missing_is_named() {
 fn a_list_without_one_of_its_servers_is_printed_and_says_that_it_is_not_complete() {
     let bench = Bench::new();
     bench.redis::<()>(&["HSET", &bench.name, "owner", "1"]);
-    let env = [("REDIS_URL", bench.place.redis_url.as_str())];
+    let plain = env(&bench.place.redis_url);
     let nobody = ["--redlock-urls", "redis://127.0.0.1:1,redis://127.0.0.1:2,redis://127.0.0.1:3"];
     let away = ["--database-url", "mysql://seckill:hush@127.0.0.1:1/seckill"];
     let ls = ["lock", "ls", "--json", "--prefix", &bench.name];
@@ -103,23 +108,23 @@ fn a_list_without_one_of_its_servers_is_printed_and_says_that_it_is_not_complete
         let list: Value = serde_json::from_str(&ended.stdout).expect("JSON");
         (ended.code, list, ended.stderr)
     };
-    let (code, list, stderr) = listed(&away, &env);
+    let (code, list, stderr) = listed(&away, &plain);
     assert_eq!((code, &list["complete"]), (Some(69), &false.into()), "{list}");
     assert_eq!(list["locks"][0]["name"], bench.name.as_str(), "{list}");
     let failure = &list["failures"][0];
     assert_eq!((&failure["kinds"][0], &failure["exit_code"]), (&"mysql-table".into(), &69.into()));
     assert!(stderr.contains(failure["reason"].as_str().expect("a reason")), "{stderr}");
-    let (code, list, _) = listed(&nobody, &env);
+    let (code, list, _) = listed(&nobody, &plain);
     assert_eq!((code, &list["complete"]), (Some(69), &false.into()), "{list}");
 
     // A file that is not there is a mistake of the command line, and no kind of a server.
-    let (code, list, stderr) = listed(&["--redis-ca-file", "/no/such/file"], &env);
+    let (code, list, stderr) = listed(&["--redis-ca-file", "/no/such/file"], &plain);
     assert_eq!((code, &list["complete"]), (Some(2), &false.into()), "{list} {stderr}");
     assert_eq!(list["unlisted"], Value::Array(Vec::new()));
 
     let url = redis_url(&bench, "half", &format!("{} -lrange", shipped()));
     bench.redis::<()>(&["ZADD", &format!("distlock_fair:{{{}}}", bench.name), "1", "id:owner"]);
-    let (code, list, _) = listed(&away, &[("REDIS_URL", url.as_str())]);
+    let (code, list, _) = listed(&away, &env(&url));
     assert_eq!(code, Some(78), "the more lasting failure counts: {list}");
     let kinds: Vec<_> =
         list["failures"].as_array().expect("two").iter().map(|it| &it["kinds"][0]).collect();
@@ -134,7 +139,7 @@ fn a_timestamp_that_has_passed_is_no_lock_in_a_list_of_all_kinds() {
     bench.redis::<()>(&["SET", &future, "4000000000000"]);
     bench.redis::<()>(&["SET", &format!("{} owner", bench.name), "7"]);
     let ls = ["lock", "ls", "--json", "--prefix", &bench.name];
-    let env = [("REDIS_URL", bench.place.redis_url.as_str())];
+    let env = env(&bench.place.redis_url);
     let list: Value = serde_json::from_str(&run(&ls, &env).fine()).expect("JSON");
     let rows = list["locks"].as_array().expect("rows");
     let rows: Vec<_> = rows.iter().map(|row| (&row["name"], row["kinds"].to_string())).collect();

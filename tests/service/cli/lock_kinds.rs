@@ -124,12 +124,12 @@ async fn a_transaction_that_the_database_ends_ends_the_command() {
     let kind =
         LockKind::ALL.into_iter().find(|kind| guarantees(*kind).hold == HoldKind::Transaction);
     let flags = flags(kind.expect("a lock that is a transaction"));
-    let mut flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
     // Longer than its lease, in which the database must hear of it.
-    flags.extend(["--lease", "1s"]);
+    let short = [&flags[..], &["--lease", "1s"]].concat();
     let began = Instant::now();
     let long = loop {
-        let long = bench.run(&flags, "sleep 2.5; echo done");
+        let long = bench.run(&short, "sleep 2.5; echo done");
         // A process that stands still for the lease loses the lock, which is told.
         if long.code != Some(76) || began.elapsed() > Duration::from_mins(1) {
             break long;
@@ -137,7 +137,9 @@ async fn a_transaction_that_the_database_ends_ends_the_command() {
     };
     assert_eq!(long.fine(), "done\n");
 
-    let long = bench.start(&[&flags[..], &["--grace", "200ms"]].concat(), STUBBORN);
+    // So long that it does not end before the loss is noticed.
+    let lease = ["--lease", "6s", "--grace", "200ms"];
+    let long = bench.start(&[&flags[..], &lease].concat(), STUBBORN);
     bench.until_there("beats");
     let mut database =
         MySqlConnection::connect(&bench.place.database_url).await.expect("connected");

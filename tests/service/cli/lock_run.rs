@@ -32,10 +32,16 @@ impl Bench {
         Self { place: Place::fresh(), name, folder }
     }
 
-    pub(super) fn env(&self) -> [(&str, &str); 3] {
+    pub(super) fn env(&self) -> [(&str, &str); 4] {
         let path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
         let Place { database_url, redis_url } = &self.place;
-        [("DATABASE_URL", database_url), ("REDIS_URL", redis_url), ("PATH", path)]
+        let timeout_ms = self.place.redis_timeout_ms();
+        [
+            ("DATABASE_URL", database_url),
+            ("REDIS_URL", redis_url),
+            ("REDIS_TIMEOUT_MS", timeout_ms),
+            ("PATH", path),
+        ]
     }
 
     /// A run of a shell's script in the bench's folder, to its end.
@@ -276,7 +282,7 @@ fn a_run_that_is_killed_itself_leaves_its_command_at_work_and_the_lock_to_its_le
     let bench = Bench::new();
     let work =
         "touch began; for i in $(seq 400); do [ -e go ] && break; sleep 0.05; done; touch done";
-    let doomed = bench.start(&["--lease", "2s"], work);
+    let doomed = bench.start(&["--lease", "6s"], work);
     bench.until_there("began");
     doomed.signal(Signal::SIGKILL);
     assert_eq!(bench.run(&["--wait", "0"], "touch go").code, Some(75), "the lease has not ended");

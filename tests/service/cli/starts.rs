@@ -15,7 +15,8 @@ use crate::support::{Place, servers};
 /// A replica at that place; `127.0.0.1:0` in the arguments becomes a free port.
 fn start(place: &Place, args: &[&str], more: &[(&str, &str)]) -> Replica {
     let spec = ReplicaSpec::new("starts", SECKILL).args(["serve"]).args(args.iter().copied());
-    let settings = env(place).into_iter().chain(more.iter().copied());
+    let timeout = ("REDIS_TIMEOUT_MS", place.redis_timeout_ms());
+    let settings = env(place).into_iter().chain([timeout]).chain(more.iter().copied());
     let spec = settings.fold(spec, |spec, (key, value)| spec.env(key, value));
     servers().bed.replica(spec).expect("a replica")
 }

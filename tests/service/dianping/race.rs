@@ -171,16 +171,19 @@ async fn a_lock_that_redisson_holds_keeps_the_user_out_until_its_message() {
     let voucher = api.voucher(2).await;
     let token = api.login("13800000002").await;
     let route = format!("/voucher-order/seckill/{voucher}");
-    let buy = async || api.call((Method::POST, &route), &token, Value::Null).await;
+    let buy = async |url: &str| call(url, (Method::POST, &route), &token, Value::Null).await;
     let mut redis = api.redis().await;
     let locked: i64 = script(&mut redis, TRY_LOCK, ["lock:order:2", "theirs:1"]).await;
     assert_eq!(locked, 1);
-    assert_eq!(message(buy().await), "不能重复下单");
+    assert_eq!(message(buy(&api.service.url).await), "不能重复下单");
+    let flags = ["--api", "hm-dianping", "--dianping-admins", "1", "--lock-wait-ms", "15000"];
+    let patient = Service::start_at(api.service.place.clone(), &flags).await;
     let began = Instant::now();
     let free = async {
         tokio::time::sleep(Duration::from_millis(300)).await;
         let () = script(&mut redis, UNLOCK, ["lock:order:2", "theirs:1"]).await;
     };
-    let (answer, ()) = tokio::join!(buy(), free);
+    let (answer, ()) = tokio::join!(buy(&patient.url), free);
     assert!(data(answer).is_number() && began.elapsed() > Duration::from_millis(300));
+    patient.stop().await;
 }

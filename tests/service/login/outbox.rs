@@ -24,6 +24,7 @@ fn spec(place: &Place, outbox: &Path) -> ReplicaSpec {
         .args(["serve", "--bind", "127.0.0.1:0", "--drain-delay-ms", "0"])
         .env("DATABASE_URL", &place.database_url)
         .env("REDIS_URL", &place.redis_url)
+        .env("REDIS_TIMEOUT_MS", "10000")
         .env("JWT_SECRET", SECRET)
         .env("LOGIN_CODE_OUTBOX", outbox.to_string_lossy())
 }

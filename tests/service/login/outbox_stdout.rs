@@ -38,6 +38,7 @@ fn spec(place: &Place, pipe: &Path) -> ReplicaSpec {
         .env("PIPE", pipe.to_string_lossy())
         .env("DATABASE_URL", &place.database_url)
         .env("REDIS_URL", &place.redis_url)
+        .env("REDIS_TIMEOUT_MS", place.redis_timeout_ms())
         .env("JWT_SECRET", SECRET)
         .env("LOGIN_CODE_OUTBOX", "-")
 }

@@ -25,9 +25,9 @@ const PAYLOADS: &str = r#"'
 1; DROP TABLE orders
 1;DELETE FROM users;--
 1 UNION SELECT phone FROM users
-1 AND SLEEP(3)
-' AND SLEEP(3) AND '1
-1 AND BENCHMARK(100000000,MD5(1))
+1 AND SLEEP(30)
+' AND SLEEP(30) AND '1
+1 AND BENCHMARK(1000000000,MD5(1))
 1/**/OR/**/1
 1%27%20OR%201=1
 ’ OR 1=1
@@ -43,9 +43,9 @@ const PAYLOADS: &str = r#"'
 }{
 lock:order:*
 *
-$(sleep 3)
-`sleep 3`
-| sleep 3
+$(sleep 30)
+`sleep 30`
+| sleep 30
 ${jndi:ldap://127.0.0.1/a}
 {{7*7}}
 ../../etc/passwd
@@ -54,8 +54,8 @@ return redis.call('FLUSHALL')
 /// Control characters and broken UTF-8: bytes that no line of a program can hold.
 const CONTROLS: [&str; 6] =
     [" 1", "1 ", "1\u{0}", "1\r\nSET x y", "\r\nDEL login", "\u{7f}\u{1b}[2J"];
-/// Nothing that was to sleep or to count did.
-const PROMPT_WITHIN: Duration = Duration::from_secs(2);
+/// Nothing that was to sleep for 30 s or to count for longer did.
+const PROMPT_WITHIN: Duration = Duration::from_secs(15);
 
 fn payloads() -> impl Iterator<Item = &'static str> {
     PAYLOADS.lines().chain(CONTROLS)

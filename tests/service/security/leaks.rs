@@ -1,11 +1,12 @@
 //! When the servers behind the service are gone, its answers say so, and no more.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use reqwest::Method;
 use reqwest::header::AUTHORIZATION;
 use seckill::domain::Role;
 use serde_json::{Value, json};
+use testbed::Stopwatch;
 
 use crate::breakable::{Breakable, blocking, until_ready};
 use crate::caller::{Caller, assert_problem, bearer};
@@ -43,12 +44,13 @@ async fn failures(service: &Service, id: &str) -> usize {
     for (method, path, body) in routes(id) {
         let body = if body.is_null() { String::new() } else { body.to_string() };
         let request = caller.raw((method.clone(), &path), body);
-        let started = Instant::now();
+        let started = Stopwatch::start();
         let answer =
             caller.send(request.header(AUTHORIZATION, bearer(&token(1, Role::Admin)))).await;
+        let took = started.elapsed();
         if answer.status.is_server_error() {
             let what = format!("{method} {path}");
-            assert!(started.elapsed() < PROMPT_WITHIN, "{what}: {:?}", started.elapsed());
+            assert!(took < PROMPT_WITHIN, "{what}: {took:?}");
             assert_problem(&what, &answer);
             assert_eq!(answer.problem(503), "dependency_unavailable", "{what}");
             assert_eq!(answer.headers["retry-after"], "1", "{what}");
