@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 
 use crate::contention::ForeignSession;
 use crate::crowd::{Books, Fate, buy_together};
-use crate::queued::buyer::lock_stock;
+use crate::queued::buyer::{IN_TIME, lock_stock};
 use crate::redis_side::RedisSide;
 use crate::support::{Service, eventually, token, within};
 use crate::wire;
@@ -21,7 +21,6 @@ const POOL: u64 = 4;
 const ROUNDS: usize = 3;
 /// A machine that stands still for 3 s ends the wait of a purchase for its stock row.
 const TRIES: usize = 8;
-const IN_TIME: Duration = Duration::from_millis(2500);
 /// Places for purchases: fewer than there are hang-ups, so that leaks would add up.
 const PLACES: u64 = 12;
 

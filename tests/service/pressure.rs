@@ -6,13 +6,10 @@ use testbed::{Action, Command, Times};
 use tokio::task::JoinSet;
 
 use crate::crowd::{Books, Fate, Try, buy_at, buy_together};
-use crate::queued::buyer::lock_stock;
+use crate::queued::buyer::{IN_TIME, lock_stock};
 use crate::redis_side::{self, RedisSide};
 use crate::support::{Place, Service, eventually, within};
 
-/// A purchase waits for its stock row for 3 s. What a test does meanwhile is tried again if the
-/// machine stood still for so long.
-const IN_TIME: Duration = Duration::from_millis(2500);
 const TRIES: u32 = 5;
 /// Clearly less than any wait in these tests. An answer that is later each time was waited for.
 const PROMPT_WITHIN: Duration = Duration::from_millis(500);

@@ -10,13 +10,10 @@ use sqlx::{AssertSqlSafe, MySqlPool};
 use testbed::Command;
 
 use super::{id, post};
-use crate::queued::buyer::lock_stock;
+use crate::queued::buyer::{IN_TIME, lock_stock};
 use crate::redis_side::RedisSide;
 use crate::support::{Place, Service, eventually, token, within};
 
-/// A purchase waits for its stock row for 3 s. What a test does meanwhile is tried again if the
-/// machine stood still for so long.
-const IN_TIME: Duration = Duration::from_millis(2500);
 const TRIES: u32 = 5;
 /// Less than any wait of a twin. An answer that is later each time was waited for.
 const PROMPT_WITHIN: Duration = Duration::from_millis(900);

@@ -19,6 +19,10 @@ pub(crate) const QUEUED: [&str; 4] = ["--mode", "queued", "--writer", "grouped"]
 /// Longer than a ticket may take that is taken over or lost.
 const TICKET_TIMEOUT: Duration = Duration::from_secs(40);
 
+/// A purchase waits for its stock row for 3 s. What a test does meanwhile is tried again if the
+/// machine stood still for so long.
+pub(crate) const IN_TIME: Duration = Duration::from_millis(2500);
+
 /// No order of that voucher is written before this ends.
 pub(crate) async fn lock_stock(database_url: &str, voucher: &str) -> Transaction<'static, MySql> {
     let database = MySqlPool::connect(database_url).await.expect("the database");
