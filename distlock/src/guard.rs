@@ -97,8 +97,8 @@ impl HoldResources {
     fn record_end(&mut self) {
         let (held, loss_cause) = (self.since.elapsed(), self.hold_state.loss_cause());
         self.metrics.record_hold(held, loss_cause.is_some());
-        if let Some(span) = self.span.as_ref().filter(|_| loss_cause.is_some()) {
-            span.record_loss();
+        if let Some(span) = self.span.as_mut().filter(|_| loss_cause.is_some()) {
+            span.set_lost();
         }
         if let Some((cause, report)) = loss_cause.zip(self.loss_report.take()) {
             report.log(cause, held);
@@ -114,7 +114,7 @@ impl HoldResources {
         self.record_end();
         failpoint::reach(failpoint::BEFORE_RELEASE);
         let span = self.span.take();
-        let outcome = lock_spans::trace_release(span.as_ref(), self.send_release()).await;
+        let outcome = lock_spans::trace_release(span, self.send_release()).await;
         failpoint::reach(failpoint::RELEASE_ANSWERED);
         drop(self.key_guard);
         outcome
@@ -205,9 +205,6 @@ impl Guard {
 
     /// Has a span end with the hold.
     pub(crate) fn trace(&self, span: HoldSpan) {
-        if span.is_disabled() {
-            return;
-        }
         if let GuardKind::Server(hold) = &self.0
             && let Some(held) = &mut *lock(&hold.held)
         {

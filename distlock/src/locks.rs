@@ -165,8 +165,10 @@ impl Locks {
         let outcome = acquire.instrument(span.clone()).await;
         lock_spans::record_wait(&span, &outcome);
         drop(span);
-        if let Ok(guard) = &outcome {
-            guard.trace(HoldSpan::begin(kind, name));
+        if let Ok(guard) = &outcome
+            && let Some(span) = HoldSpan::begin(kind, name)
+        {
+            guard.trace(span);
         }
         match &outcome {
             Ok(_) => self.metrics.record_acquisition(started.elapsed()),
@@ -256,7 +258,7 @@ impl Locks {
                 id: Uuid::new_v4(),
                 lease: options.lease.length(),
             };
-            let failure = match self.wait_for(request.clone(), &mut wait).await {
+            let failure = match self.wait_for(name, request.clone(), &mut wait).await {
                 Ok(Some(hold)) => {
                     if let Some(owner) = hold.owner() {
                         request.owner = owner.clone();
@@ -292,6 +294,7 @@ impl Locks {
     /// One acquisition, from its first attempt to the end of the wait (`None`).
     async fn wait_for(
         &self,
+        name: &LockName,
         request: Request,
         wait: &mut AcquireWait,
     ) -> Result<Option<Box<dyn Hold>>, LockError> {
@@ -301,10 +304,13 @@ impl Locks {
         let mut woken_at: Option<Instant> = None;
         loop {
             let span = match woken_at {
-                Some(_) => lock_spans::hand_off(self.locker.name()),
+                Some(_) => lock_spans::hand_off(self.locker.name(), name),
                 None => Span::none(),
             };
-            if let Some(hold) = attempts.attempt().instrument(span).await? {
+            let attempt = attempts.attempt().instrument(span.clone()).await;
+            lock_spans::record_hand_off(&span, &attempt);
+            drop(span);
+            if let Some(hold) = attempt? {
                 if let Some(woken_at) = woken_at {
                     self.metrics.record_hand_off(woken_at.elapsed());
                 }
