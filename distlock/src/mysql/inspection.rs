@@ -12,6 +12,8 @@ use crate::{LockError, LockHolder, LockName, Release, RemainingLease};
 
 /// The table does not exist: no lock was ever taken here.
 const NO_SUCH_TABLE_ERROR: u16 = 1146;
+/// `MySQL` shows no connection while a statement of any of them is not UTF-8.
+const NOT_UTF8_ERROR: u16 = 3854;
 
 const PLACE_SQL: &str = "SELECT HOST FROM information_schema.PROCESSLIST WHERE ID = ?";
 
@@ -42,12 +44,16 @@ pub(crate) fn next_page(last: Option<Vec<u8>>) -> Option<ListCursor> {
     last.map(|name| ListCursor(CursorPosition::After(name)))
 }
 
-/// The holder that is this connection. Its address is there if the user may see the connection.
+/// The holder that is this connection. Its address is there if the server shows it to
+/// this user.
 pub(crate) async fn connection_holder(
     session: &mut MySqlSession,
     id: u64,
 ) -> Result<LockHolder, StatementError> {
-    let rows = session.fetch_all(sqlx::query(PLACE_SQL).bind(id)).await?;
+    let rows = match session.fetch_all(sqlx::query(PLACE_SQL).bind(id)).await {
+        Err(failure) if failure.has_number(NOT_UTF8_ERROR) => Vec::new(),
+        rows => rows?,
+    };
     let place: Option<String> = rows.first().map(|row| row.try_get(0)).transpose()?;
     let holder = LockHolder::of_owner(id.to_string(), RemainingLease::Session);
     Ok(LockHolder { owner: None, place, ..holder })

@@ -6,6 +6,7 @@
 //! and `schema` makes their tables. `MySQL` from 8.0 and `MariaDB` from 10.6 behave the same, at
 //! the isolation levels READ COMMITTED and REPEATABLE READ.
 
+mod data_locks;
 mod fence;
 mod inspection;
 pub(crate) mod named_inspector;

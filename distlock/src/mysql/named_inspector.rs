@@ -27,9 +27,11 @@ impl NamedInspector {
     async fn read(&self, name: &LockName) -> Result<LockSnapshot, StatementError> {
         let mut session = MySqlSession::open(self.server.pool()).await?;
         let hashed = hashed_name(name);
-        let rows = session.raw(&format!("SELECT IS_USED_LOCK({hashed})")).await?;
-        let holder: Option<i64> = rows.first().map(|row| row.try_get(0)).transpose()?.flatten();
-        let holder = match holder.and_then(|id| u64::try_from(id).ok()) {
+        // MariaDB has a number with a sign there, and MySQL one without.
+        let asked = format!("SELECT CAST(IS_USED_LOCK({hashed}) AS UNSIGNED)");
+        let rows = session.raw(&asked).await?;
+        let holder: Option<u64> = rows.first().map(|row| row.try_get(0)).transpose()?.flatten();
+        let holder = match holder {
             Some(id) => Some(connection_holder(&mut session, id).await?),
             None => None,
         };

@@ -2,9 +2,10 @@
 //!
 //! `MariaDB` shows the transaction that holds a row only while another waits for the row. If
 //! nothing waits, the lock is certainly free as long as no transaction of the server has locked a
-//! row. Otherwise its state is unknown. Probing with FOR UPDATE would take the lock.
+//! row. Otherwise its state is unknown. Probing with FOR UPDATE would take the lock. `MySQL` shows
+//! each row lock (see `data_locks`).
 //!
-//! The server renews its lists only if they were not read for 100 ms. So each read here comes
+//! `MariaDB` renews its lists only if they were not read for 100 ms. So each read here comes
 //! [`LIST_PAUSE`] after the one before, and more, so that two readers do not keep lists old. Lists
 //! count only if they show this session in the statement that reads them: then they are new.
 
@@ -18,6 +19,7 @@ use sqlx::mysql::MySqlRow;
 use tokio::time::{Instant, sleep_until};
 use uuid::Uuid;
 
+use super::data_locks;
 use super::inspection::{connection_holder, free_without_table, like_prefix, lock_name};
 use super::session::{MySqlSession, StatementError};
 use super::{MySqlServer, literal};
@@ -77,9 +79,9 @@ const NO_RIGHT: LockState = LockState::Unknown {
     reason: "the right PROCESS is missing: the server shows no row locks",
     is_final: true,
 };
-const NOT_READ: LockState = LockState::Unknown {
-    reason: "the row locks of MySQL (performance_schema.data_locks) are not read",
-    is_final: true,
+const IN_HAND_OFF: LockState = LockState::Unknown {
+    reason: "the server shows waiters and no holder: the lock is being handed on",
+    is_final: false,
 };
 
 pub(crate) struct RowInspector {
@@ -104,9 +106,10 @@ impl RowWait {
 
 /// What the server's lists say of one row.
 #[derive(Debug, Default, PartialEq)]
-struct RowWaits {
-    holder: Option<u64>,
-    waiters: BTreeSet<u64>,
+pub(crate) struct RowWaits {
+    pub(crate) holder: Option<u64>,
+    /// Each connection after its place in the queue, which is 0 if it is not known.
+    pub(crate) waiters: BTreeSet<(i64, u64)>,
 }
 
 /// By the row's key, as the server writes it, and whether waits are left out whose row the server
@@ -121,17 +124,20 @@ fn by_row(waits: Vec<RowWait>) -> (HashMap<String, RowWaits>, bool) {
         };
         let known = rows.entry(row).or_default();
         known.holder = known.holder.or(holder);
-        known.waiters.insert(waiter);
+        known.waiters.insert((0, waiter));
     }
     (rows, is_cut)
 }
 
 /// What the server's lists say of all rows.
-struct RowLockLists {
-    waits: HashMap<String, RowWaits>,
+pub(crate) struct RowLockLists {
+    pub(crate) waits: HashMap<String, RowWaits>,
     /// Whether there are more waits than these.
-    is_cut: bool,
-    is_any_row_locked: bool,
+    pub(crate) is_cut: bool,
+    /// Whether the places of waiters are known.
+    pub(crate) is_ordered: bool,
+    /// The state of a row that is not in the lists.
+    pub(crate) unlisted: LockState,
 }
 
 /// Lists that the pages of a list share.
@@ -152,12 +158,15 @@ impl RowLockLists {
     /// this user, or shows old ones only. The caller has no connection of the pool meanwhile: it
     /// may wait for other readers, and they for a connection.
     async fn read(server: &MySqlServer) -> Result<Result<Self, LockState>, StatementError> {
+        if let Some(lists) = data_locks::read(server).await? {
+            return Ok(lists);
+        }
         let mut last_read = server.shared.row_lists_read.lock().await;
         let mut session = MySqlSession::open(server.pool()).await?;
         session.pin();
         session.execute_raw(BEGIN_SQL).await?;
         let lists = match Self::read_new(&mut last_read, &mut session).await {
-            Err(failure) if is_not_told(&failure) => Err(reason(&mut session).await?),
+            Err(StatementError::Answer { number: 1142 | 1227, .. }) => Err(NO_RIGHT),
             lists => lists?,
         };
         session.execute_raw("ROLLBACK").await?;
@@ -191,20 +200,10 @@ impl RowLockLists {
     fn of(rows: &[MySqlRow], is_any_row_locked: bool) -> Result<Self, StatementError> {
         let waits = rows.iter().map(RowWait::of).collect::<Result<_, _>>()?;
         let (waits, is_cut) = by_row(waits);
-        Ok(Self { waits, is_cut: is_cut || rows.len() >= MAX_WAITS, is_any_row_locked })
+        let is_cut = is_cut || rows.len() >= MAX_WAITS;
+        let unlisted = if is_any_row_locked { CONTENDED_ONLY } else { LockState::Free };
+        Ok(Self { waits, is_cut, is_ordered: false, unlisted })
     }
-}
-
-/// No such table (`MySQL` has other ones), or no right to read it.
-fn is_not_told(failure: &StatementError) -> bool {
-    matches!(failure, StatementError::Answer { number: 1109 | 1142 | 1146 | 1227, .. })
-}
-
-/// Why the server does not show its lists to this session. What MySQL has is never read.
-async fn reason(session: &mut MySqlSession) -> Result<LockState, StatementError> {
-    let answer = session.raw("SELECT VERSION() LIKE '%MariaDB%'").await?;
-    let is_mariadb = answer.first().is_some_and(|row| row.try_get(0).unwrap_or_default());
-    Ok(if is_mariadb { NO_RIGHT } else { NOT_READ })
 }
 
 impl RowInspector {
@@ -222,13 +221,18 @@ impl RowInspector {
         let waits = lists.waits.get(&lock_data(name)).unwrap_or(&nothing);
         let state = match waits.holder {
             Some(id) => LockState::Held(vec![connection_holder(session, id).await?]),
-            None if lists.is_any_row_locked => CONTENDED_ONLY,
-            None => LockState::Free,
+            None if !waits.waiters.is_empty() => IN_HAND_OFF,
+            None => lists.unlisted.clone(),
         };
         let waiters = waits.waiters.iter().take(MAX_WAITERS);
-        let waiters = waiters.map(|id| format!("connection {id}").into());
+        let waiters = waiters.map(|(_, id)| format!("connection {id}").into()).collect();
+        let waiters = if lists.is_ordered {
+            LockWaiters::Ordered(waiters)
+        } else {
+            LockWaiters::Unordered(waiters)
+        };
         Ok(LockSnapshot {
-            waiters: LockWaiters::Unordered(waiters.collect()),
+            waiters,
             has_more_waiters: lists.is_cut || waits.waiters.len() > MAX_WAITERS,
             ..Self::snapshot(name.to_string(), state)
         })
@@ -247,7 +251,7 @@ impl RowInspector {
     }
 }
 
-/// The row's key as `MariaDB` writes it in its list of locks: `0x6C6F`.
+/// The row's key as the server writes it in its list of locks: `0x6C6F`.
 fn lock_data(name: &LockName) -> String {
     let hex = literal(name.as_str().as_bytes());
     format!("0x{}", hex.trim_start_matches('X').trim_matches('\''))
@@ -357,7 +361,7 @@ mod tests {
             wait(Some("0x61"), 3, None),
             wait(Some("0x61"), 3, Some(1)),
         ];
-        let wanted = RowWaits { holder: Some(1), waiters: [2, 3].into() };
+        let wanted = RowWaits { holder: Some(1), waiters: [(0, 2), (0, 3)].into() };
         assert_eq!(by_row(waits), ([("0x61".to_owned(), wanted)].into(), true));
     }
 }

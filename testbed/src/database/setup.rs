@@ -175,7 +175,8 @@ skip-log-bin
 loose-mysqlx = OFF
 max_connections = 1000
 character-set-server = utf8mb4
-performance_schema = OFF
+# MySQL has it on by default, and lists its row locks there. MariaDB has it off.
+loose-performance-schema-instrument = '%=OFF'
 innodb_buffer_pool_size = 256M
 loose-innodb_buffer_pool_dump_at_shutdown = OFF
 loose-innodb_buffer_pool_load_at_startup = OFF
