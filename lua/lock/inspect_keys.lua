@@ -4,13 +4,14 @@
 -- Returns: {locks, others}. `locks` is one list, which costs the server less than a list for each
 --   key. It has three parts of each: the PTTL; the string, or the owner in a hash with one field;
 --   the count of that owner. A part that a key has not, or that is longer, is false. `others` has
---   {place, type, fields, bytes} of each key with neither; bytes is 0 for other types and for more
---   fields
+--   {place, type, fields, bytes, content} of each key with neither; bytes is 0 for other types and
+--   for more fields. The content is each field and its value, of a hash with a field `mode` as
+--   Redisson's read-write lock has, and of at most 1,001 fields. Otherwise it is empty
 -- Errors: ERR arguments
 if #KEYS < 1 or #ARGV ~= 1 or not tonumber(ARGV[1]) then
   return redis.error_reply('ERR arguments: locks; bytes')
 end
-local call, most = redis.call, tonumber(ARGV[1])
+local call, most, most_fields = redis.call, tonumber(ARGV[1]), 1001
 local locks, others = {}, {}
 -- By the encoding a key is known to be small, which saves three commands. A user who has no right
 -- to ask does not ask again.
@@ -32,9 +33,21 @@ local function small_content(key)
   end
 end
 
+local function fields_and_values(key)
+  local all = {}
+  for _, field in ipairs(call('HKEYS', key)) do
+    if #field + call('HSTRLEN', key, field) > most then
+      return {}
+    end
+    all[#all + 1] = field
+    all[#all + 1] = call('HGET', key, field) or ''
+  end
+  return all
+end
+
 local function content(place, key)
   local kind = call('TYPE', key).ok
-  local fields, bytes = 0, 0
+  local fields, bytes, all = 0, 0, {}
   if kind == 'string' then
     bytes = call('STRLEN', key)
     if bytes <= most then
@@ -50,9 +63,11 @@ local function content(place, key)
       end
     elseif fields == 1 then -- it has expired
       fields = 0
+    elseif fields <= most_fields and call('HSTRLEN', key, 'mode') > 0 then
+      all = fields_and_values(key)
     end
   end
-  others[#others + 1] = {place, kind, fields, bytes}
+  others[#others + 1] = {place, kind, fields, bytes, all}
   return false, false
 end
 

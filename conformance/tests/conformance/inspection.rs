@@ -73,7 +73,7 @@ fn with_a_lease_on_the_server(subject: &Subject) -> Applicability {
     )
 }
 
-/// The transaction that holds a row is told only while another one waits for it.
+/// `MariaDB` shows the transaction that holds a row only while another waits for it.
 fn is_shown_to_waiters_only(promise: &Guarantees) -> bool {
     promise.hold == HoldKind::Transaction
 }

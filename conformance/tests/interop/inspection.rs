@@ -8,7 +8,7 @@ use distlock::{LockError, LockHolder, LockName, LockOptions, Locks, RemainingLea
 
 use crate::Check;
 use crate::nodes::children;
-use crate::scene::{RENEWED, Scene, in_a_runtime, kind, setup};
+use crate::scene::{RENEWED, Scene, another_of, in_a_runtime, kind, setup};
 
 /// A waiter asks for the holder once a second.
 const LONG_ENOUGH_TO_ASK: Duration = Duration::from_secs(3);
@@ -16,6 +16,12 @@ const LONG_ENOUGH_TO_ASK: Duration = Duration::from_secs(3);
 pub(crate) const CHECKS: &[Check] = &[(
     "a_foreign_holder_is_inspected_listed_and_named_to_a_waiter",
     a_foreign_holder_is_inspected_listed_and_named_to_a_waiter,
+)];
+
+/// Of peers that have such a lock.
+pub(crate) const OF_READ_WRITE: &[Check] = &[(
+    "a_foreign_read_write_lock_is_shown_as_read_or_written",
+    a_foreign_read_write_lock_is_shown_as_read_or_written,
 )];
 
 fn a_foreign_holder_is_inspected_listed_and_named_to_a_waiter(scene: &Scene) {
@@ -45,6 +51,27 @@ fn a_foreign_holder_is_inspected_listed_and_named_to_a_waiter(scene: &Scene) {
     });
     for hold in [second, first] {
         assert_eq!(theirs.release(hold.handle), Ok(Outcome::Released));
+    }
+}
+
+fn a_foreign_read_write_lock_is_shown_as_read_or_written(scene: &Scene) {
+    let kinds =
+        if scene.is_curator() { ["zookeeper-read", "zookeeper-write"] } else { ["read", "write"] };
+    for (theirs, shares) in kinds.into_iter().zip([true, false]) {
+        let theirs = another_of(scene.peer, theirs);
+        let want = scene.want_fresh();
+        let held = theirs.insist(&want);
+        let kind = kind(scene.peer);
+        let addresses = setup(kind.as_str()).addresses;
+        in_a_runtime(async || {
+            let backends = addresses.connect().await.expect("servers");
+            let locks = Locks::new(locker(kind, &backends).expect("a locker"));
+            let name = LockName::new(want.name.clone()).expect("a name");
+            let shown = locks.inspect(&name).await.expect("an answer");
+            let [holder] = shown.state.holders() else { panic!("one holds it: {shown:?}") };
+            assert_eq!(holder.shares, shares, "{holder:?}");
+        });
+        assert_eq!(theirs.release(held.handle), Ok(Outcome::Released));
     }
 }
 

@@ -67,11 +67,11 @@ fn checks(peer: Peer) -> Vec<Check> {
         let shares_lua_release = peer != Peer::Node;
         if shares_lua_release { [&of_a_lock, lua_release::CHECKS].concat() } else { of_a_lock }
     } else if peer == Peer::Curator {
-        [looks::OF_CURATOR, ends::OF_CURATOR, recipes::CHECKS].concat()
+        [looks::OF_CURATOR, ends::OF_CURATOR, recipes::CHECKS, inspection::OF_READ_WRITE].concat()
     } else {
         let others =
             [formats::OF_REDISSON, holds::CHECKS, sentinel::CHECKS, synchronizers::CHECKS].concat();
-        [looks::OF_REDISSON, ends::OF_REDISSON, &others].concat()
+        [looks::OF_REDISSON, ends::OF_REDISSON, inspection::OF_READ_WRITE, &others].concat()
     };
     [contention::CHECKS, waking::CHECKS, inspection::CHECKS, &of_the_peer, ends::OF_BOTH].concat()
 }

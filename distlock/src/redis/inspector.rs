@@ -31,6 +31,10 @@ use crate::{
 const RELEASE_SCRIPT: &str = include_str!("../../lua/release_if_owner.lua");
 const FORCE_UNLOCK_SCRIPT: &str = include_str!("../../lua/redisson_force_unlock.lua");
 
+/// Why a lock of Redisson's `RReadWriteLock` is not freed here.
+const READ_WRITE_OF_REDISSON: LockError =
+    LockError::Unsupported("Redisson itself to free a lock of its RReadWriteLock (forceUnlock)");
+
 /// Reads the locks of one kind.
 pub(crate) struct RedisInspector {
     kind: LockKind,
@@ -163,6 +167,10 @@ impl RedisInspector {
         (names, locks)
     }
 
+    async fn holds(&self, name: &LockName, id: &str) -> Result<bool, LockError> {
+        Ok(self.inspect(name).await?.state.holders().iter().any(|holder| holder.id == id))
+    }
+
     async fn release_members(&self, name: &LockName, owner: &str) -> Result<bool, LockError> {
         let Some(scripts) = &self.scripts else { return Ok(false) };
         let mut released = false;
@@ -262,7 +270,13 @@ impl LockInspector for RedisInspector {
                     let script = LuaScript::new(FORCE_UNLOCK_SCRIPT);
                     let freed =
                         script.call(&mut connection, &[name.as_str(), &channel], args).await;
-                    freed.map_err(|error| script.failure(error))
+                    match freed.map_err(|error| script.failure(error)) {
+                        // A hold that is shown and that the script does not know.
+                        Err(LockError::HeldByOtherKind) if self.holds(name, id).await? => {
+                            Err(READ_WRITE_OF_REDISSON)
+                        }
+                        freed => freed,
+                    }
                 }
                 KeyForm::Fair | KeyForm::ReadWrite => self.release_members(name, id).await,
             }

@@ -16,6 +16,7 @@ pub(crate) mod keys;
 pub(crate) mod one_key;
 mod permit_renewer;
 mod permits;
+mod redisson_read_write;
 pub(crate) mod renew;
 pub(crate) mod replication;
 pub(crate) mod scan;

@@ -7,6 +7,7 @@ use redis::{Value, from_redis_value};
 
 use super::key_form::KeyForm;
 use super::one_key::NO_EXPIRY;
+use super::redisson_read_write;
 use crate::{LockHolder, LockState, RemainingLease};
 
 /// A key, and how long its server keeps it.
@@ -24,6 +25,8 @@ enum StoredContent {
         kind: String,
         fields: u64,
         bytes: usize,
+        /// Each field and its value, if it may be a read-write lock of Redisson.
+        content: Vec<(Vec<u8>, Vec<u8>)>,
     },
 }
 
@@ -60,8 +63,8 @@ pub(crate) fn stored_keys(answer: Value, count: usize) -> Option<Vec<StoredKey>>
 
 /// The place of a key, and what it is.
 fn other(answer: Value) -> Option<(usize, StoredContent)> {
-    let (place, kind, fields, bytes) = from_redis_value(answer).ok()?;
-    Some((place, StoredContent::Other { kind, fields, bytes }))
+    let (place, kind, fields, bytes, content) = from_redis_value(answer).ok()?;
+    Some((place, StoredContent::Other { kind, fields, bytes, content }))
 }
 
 impl StoredKey {
@@ -79,6 +82,10 @@ impl StoredKey {
                 Some(count) => (owner, Some(count)),
                 None => return content.damaged(),
             },
+            (KeyForm::Hash, StoredContent::Other { content: fields, .. }) => {
+                let holders = redisson_read_write::holders(fields, lease(left_ms));
+                return holders.map_or_else(|| content.damaged(), LockState::Held);
+            }
             _ => return content.damaged(),
         };
         // No program that takes these locks writes an owner that is no text.
@@ -96,7 +103,7 @@ impl StoredContent {
         let what = match self {
             Self::Text(text) => string(text.len()),
             Self::Count(owner, count) => hash(owner.len() + count.len()),
-            Self::Other { kind, fields, bytes } => match kind.as_str() {
+            Self::Other { kind, fields, bytes, .. } => match kind.as_str() {
                 "hash" if *fields == 1 => hash(*bytes),
                 "hash" => format!("hash with {fields} fields"),
                 "string" => string(*bytes),
@@ -107,7 +114,7 @@ impl StoredContent {
     }
 }
 
-fn number(text: &[u8]) -> Option<u64> {
+pub(crate) fn number(text: &[u8]) -> Option<u64> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
@@ -132,4 +139,32 @@ fn deadline(value: &[u8]) -> Option<LockState> {
     let holder = LockHolder { owner: None, ..LockHolder::of_owner(value.to_owned(), lease) };
     let is_over = u128::from(until_ms) <= now.as_millis();
     Some(if is_over { LockState::Free } else { LockState::Held(vec![holder]) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(text: &str) -> Value {
+        Value::BulkString(text.as_bytes().to_vec())
+    }
+
+    #[test]
+    fn hashes_of_several_fields_are_read_write_locks_of_redisson_or_damaged() {
+        let reader = "0d0bc4d7-3b2c-4b73-9d4c-4f6f0a3c8f11:42";
+        let other = |place, content| {
+            let fields_and_bytes = [Value::Int(2), Value::Int(0)];
+            let parts = [Value::Int(place), text("hash")].into_iter().chain(fields_and_bytes);
+            Value::Array(parts.chain([Value::Array(content)]).collect())
+        };
+        let locks = (0..2).flat_map(|_| [Value::Int(5000), Value::Nil, Value::Nil]).collect();
+        let content = ["mode", "read", reader, "1"].map(text).to_vec();
+        let others = Value::Array(vec![other(1, content), other(2, Vec::new())]);
+        let keys = stored_keys(Value::Array(vec![Value::Array(locks), others]), 2);
+        let states = keys.expect("two keys").into_iter().map(|key| key.state(KeyForm::Hash));
+        let [lock, hash] = &states.collect::<Vec<_>>()[..] else { panic!("not two") };
+        assert_eq!(lock.holders()[0].id, reader);
+        let damaged = "the key is no lock of this kind: a hash with 2 fields";
+        assert_eq!(hash, &LockState::Damaged(damaged.to_owned()));
+    }
 }

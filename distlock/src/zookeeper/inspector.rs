@@ -4,7 +4,7 @@ use futures_util::future::{BoxFuture, join_all, try_join_all};
 use zookeeper_client::{Client, Error, Stat};
 
 use super::ZooKeeperServer;
-use super::path::{BASE_PATH, container, decoded, in_order};
+use super::path::{BASE_PATH, QueuedNode, container, decoded, in_order};
 use super::session::{RequestError, ZooKeeperSession, deadline};
 use crate::inspector::{CursorPosition, ListCursor, MAX_WAITERS, NO_LOCK_NAME};
 use crate::{
@@ -29,26 +29,15 @@ impl ZooKeeperInspector {
     ) -> Result<LockSnapshot, LockError> {
         let container = container(name)?;
         let children = children(session, &container).await?;
-        let (state, waiters, has_more_waiters) = match in_order(&children) {
-            Err(_) => {
-                let why = "a child of the znode is no contender for a lock".to_owned();
-                (LockState::Damaged(why), LockWaiters::Unknown, false)
-            }
-            Ok(order) => {
-                // The next one holds the lock as soon as the one before it was removed.
-                let (mut nodes, mut holder) = (order.iter(), None);
-                for node in nodes.by_ref() {
-                    holder = Self::holder(session, &container, node).await?;
-                    if holder.is_some() {
-                        break;
-                    }
-                }
-                let waiters = nodes.by_ref().take(MAX_WAITERS).copied();
-                let waiters = Self::waiters(session, &container, waiters, tags).await;
-                let state = LockState::of(holder.into_iter().collect());
-                (state, LockWaiters::Ordered(waiters), nodes.next().is_some())
-            }
+        let Some(order) = in_order(&children) else {
+            let why = "a child of the znode is no contender for a lock".to_owned();
+            return Ok(Self::snapshot(name.to_string(), LockState::Damaged(why)));
         };
+        let (holders, behind) = Self::holders(session, &container, &order).await?;
+        let waiters = behind.iter().take(MAX_WAITERS).map(|node| node.name);
+        let waiters = Self::waiters(session, &container, waiters, tags).await;
+        let has_more_waiters = behind.len() > MAX_WAITERS;
+        let (state, waiters) = (LockState::of(holders), LockWaiters::Ordered(waiters));
         let snapshot = Self::snapshot(name.to_string(), state);
         Ok(LockSnapshot { waiters, has_more_waiters, ..snapshot })
     }
@@ -65,23 +54,44 @@ impl ZooKeeperInspector {
         }
     }
 
+    /// The first node holds the lock, or all readers before the first writer do. The next one does
+    /// as soon as those before it were removed. Returns as well the nodes that wait.
+    async fn holders<'a>(
+        session: &ZooKeeperSession,
+        container: &str,
+        mut order: &'a [QueuedNode<'a>],
+    ) -> Result<(Vec<LockHolder>, &'a [QueuedNode<'a>]), RequestError> {
+        let mut holders = Vec::new();
+        while holders.is_empty() && !order.is_empty() {
+            let readers = order.iter().take_while(|node| node.is_reader).count();
+            let (first, behind) = order.split_at(readers.max(1));
+            let read = first.iter().map(|node| Self::holder(session, container, node));
+            holders = try_join_all(read).await?.into_iter().flatten().collect();
+            order = behind;
+        }
+        Ok((holders, order))
+    }
+
     /// What a node says; `None` if it was removed since. Other programs store an address, or
     /// nothing, where these locks store the owner.
     async fn holder(
         session: &ZooKeeperSession,
         container: &str,
-        node: &str,
+        node: &QueuedNode<'_>,
     ) -> Result<Option<LockHolder>, RequestError> {
-        let Some((data, stat)) = data(session, container, node).await? else { return Ok(None) };
+        let Some((data, stat)) = data(session, container, node.name).await? else {
+            return Ok(None);
+        };
         let is_ephemeral = stat.ephemeral_owner != 0;
         let lease = if is_ephemeral { RemainingLease::Session } else { RemainingLease::NoExpiry };
         let owner = (!data.is_empty()).then(|| String::from_utf8_lossy(&data).into_owned());
         Ok(Some(LockHolder {
             tag: owner.as_deref().and_then(OwnerTag::find),
             owner,
+            shares: node.is_reader,
             token: u64::try_from(stat.czxid).ok().map(Token),
             place: is_ephemeral.then(|| format!("session {:#x}", stat.ephemeral_owner)),
-            ..LockHolder::of_owner(node.to_owned(), lease)
+            ..LockHolder::of_owner(node.name.to_owned(), lease)
         }))
     }
 

@@ -18,6 +18,9 @@ use crate::{LockError, LockName};
 pub(crate) const BASE_PATH: &str = "/distlock";
 /// What stands between a contender's own part and the sequence, in Curator's locks.
 const LOCK_SUFFIX: &str = "lock-";
+/// What stands there for a reader of Curator's `InterProcessReadWriteLock`, and for a writer.
+const READ_SUFFIX: &str = "__READ__";
+const WRITE_SUFFIX: &str = "__WRIT__";
 /// Belongs to the server.
 const RESERVED_PATH: &str = "/zookeeper";
 
@@ -90,7 +93,7 @@ pub(crate) enum QueuePlace {
 /// Where the contender of that name stands among the children. Fails with
 /// [`LockError::HeldByOtherKind`] if one of them is no contender for a lock.
 pub(crate) fn queue_place(own: &str, children: &[String]) -> Result<QueuePlace, LockError> {
-    let sequences = sequences(children)?;
+    let sequences = sequences(children, &[LOCK_SUFFIX]).ok_or(LockError::HeldByOtherKind)?;
     let Some(place) = sequences.iter().find(|(name, _)| *name == own).map(|(_, place)| *place)
     else {
         return Ok(QueuePlace::Absent);
@@ -102,20 +105,37 @@ pub(crate) fn queue_place(own: &str, children: &[String]) -> Result<QueuePlace, 
     Ok(nearest.map_or(QueuePlace::First, |(name, _)| QueuePlace::Behind(name.to_owned())))
 }
 
-/// The contenders, the holder first. Fails with [`LockError::HeldByOtherKind`] as [`queue_place`]
-/// does.
-pub(crate) fn in_order(children: &[String]) -> Result<Vec<&str>, LockError> {
-    let mut sequences = sequences(children)?;
+/// A contender, as the name of its node tells.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct QueuedNode<'a> {
+    pub(crate) name: &'a str,
+    /// Whether it shares the lock with readers beside it, as in Curator's read-write lock.
+    pub(crate) is_reader: bool,
+}
+
+/// The contenders in the order in which they get the lock. `None` if a child is none, or if some
+/// are of the plain lock and others of the read-write lock.
+pub(crate) fn in_order(children: &[String]) -> Option<Vec<QueuedNode<'_>>> {
+    let mut sequences = sequences(children, &[LOCK_SUFFIX])
+        .or_else(|| sequences(children, &[READ_SUFFIX, WRITE_SUFFIX]))?;
     let any = sequences.first().map_or(0, |(_, sequence)| *sequence);
     // The distance has a sign, whatever the counter has passed.
     sequences.sort_by_key(|(_, sequence)| sequence.wrapping_sub(any));
-    Ok(sequences.into_iter().map(|(name, _)| name).collect())
+    let node = |name| QueuedNode { name, is_reader: sequence(name, READ_SUFFIX).is_some() };
+    Some(sequences.into_iter().map(|(name, _)| node(name)).collect())
 }
 
-fn sequences(children: &[String]) -> Result<Vec<(&str, i32)>, LockError> {
-    let sequence = |name: &str| name.rsplit_once(LOCK_SUFFIX)?.1.parse().ok();
-    let known = |name| Some((name, sequence(name)?));
-    children.iter().map(|name| known(name.as_str()).ok_or(LockError::HeldByOtherKind)).collect()
+/// `None` if a child has none of these suffixes before its sequence.
+fn sequences<'a>(children: &'a [String], suffixes: &[&str]) -> Option<Vec<(&'a str, i32)>> {
+    let known = |name: &'a str| {
+        let sequence = suffixes.iter().find_map(|suffix| sequence(name, suffix))?;
+        Some((name, sequence))
+    };
+    children.iter().map(|name| known(name)).collect()
+}
+
+fn sequence(name: &str, suffix: &str) -> Option<i32> {
+    name.rsplit_once(suffix)?.1.parse().ok()
 }
 
 #[cfg(test)]
@@ -206,5 +226,21 @@ mod tests {
         let unprotected = [child(1, 1), "lock-0000000000".to_owned()];
         let behind = QueuePlace::Behind(unprotected[1].clone());
         assert_eq!(queue_place(&unprotected[0], &unprotected).unwrap(), behind);
+    }
+
+    #[test]
+    fn nodes_of_curators_read_write_lock_are_ordered_and_its_readers_are_distinguished() {
+        let names = |children: &[&str]| children.iter().map(|it| (*it).to_owned()).collect();
+        let children: Vec<String> =
+            names(&["_c_a-__WRIT__0000000012", "_c_c-__READ__0000000009", "__READ__0000000010"]);
+        let order = in_order(&children).expect("an order");
+        let order: Vec<_> = order.iter().map(|node| (node.name, node.is_reader)).collect();
+        let expected = [(&children[1], true), (&children[2], true), (&children[0], false)];
+        assert_eq!(order, expected.map(|(name, is_reader)| (name.as_str(), is_reader)));
+        // Contenders that do not exclude each other have no common order.
+        let mixed: Vec<String> = names(&["_c_a-__WRIT__0000000001", "_c_b-lock-0000000002"]);
+        assert_eq!(in_order(&mixed), None);
+        assert_eq!(in_order(&names(&["leases", "locks"])), None);
+        assert_eq!(in_order(&[]), Some(Vec::new()));
     }
 }

@@ -15,6 +15,7 @@ mod half_open;
 mod hold_faults;
 mod hold_scripts;
 mod inspection;
+mod inspection_redisson;
 mod leave_for;
 mod limits;
 mod locked;

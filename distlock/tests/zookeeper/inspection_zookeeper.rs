@@ -73,6 +73,35 @@ async fn a_lock_of_curator_is_shown_with_its_node_and_its_queue() {
 }
 
 #[tokio::test]
+async fn readers_of_curators_read_write_lock_are_shown_as_sharing_it_and_freed_for_its_writer() {
+    let (locks, client) = (locks().await, Client::connect(server().connect_string()).await);
+    let client = client.expect("a session");
+    let lock = format!("/curator-{}", Uuid::new_v4());
+    make(&client, &lock, CreateMode::Persistent, b"").await;
+    let mut nodes = Vec::new();
+    for mark in ["__READ__", "__READ__", "__WRIT__", "__READ__"] {
+        let contender = format!("{lock}/_c_{}-{mark}", Uuid::new_v4());
+        let path = make(&client, &contender, CreateMode::EphemeralSequential, b"192.0.2.7").await;
+        nodes.push(path.rsplit('/').next().expect("a name").to_owned());
+    }
+    // How many hold it, and whether they share it.
+    for (held, shares) in [(0..2, true), (2..3, false), (3..4, true)] {
+        let seen = locks.inspect(&name(&lock)).await.expect("an answer");
+        let shown = seen.state.holders().iter().map(|it| (it.id.clone(), it.shares));
+        let shown: Vec<_> = shown.collect();
+        let waiters = nodes[held.end..].iter().cloned().map(Into::into).collect();
+        let held = nodes[held].iter().map(|node| (node.clone(), shares));
+        assert_eq!(shown, held.collect::<Vec<_>>());
+        assert_eq!(seen.waiters, LockWaiters::Ordered(waiters));
+        for (id, _) in shown {
+            assert!(locks.force_release(&name(&lock), &id).await.expect("an answer"));
+        }
+    }
+    let seen = locks.inspect(&name(&lock)).await.expect("an answer");
+    assert_eq!(seen.state, LockState::Free);
+}
+
+#[tokio::test]
 async fn a_node_that_no_session_ends_is_shown_as_one_without_an_expiry() {
     let (locks, client) = (locks().await, Client::connect(server().connect_string()).await);
     let client = client.expect("a session");
