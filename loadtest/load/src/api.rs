@@ -16,8 +16,9 @@ use crate::request;
 const PAGE: usize = 100;
 /// Pages read of one user's orders; a user with more than this is beyond what a load can make.
 const MAX_PAGES: usize = 50;
-/// How often `retry!` makes a call, within 3 s.
-pub const MAX_TRIES: u32 = 5;
+/// How often `retry!` makes a call, with 8.4 s of pauses: on a busy machine new replicas may lose
+/// their servers for a moment.
+pub const MAX_TRIES: u32 = 8;
 /// The pause of `retry!` after the first try; each further one is longer by as much.
 pub const RETRY_PAUSE: Duration = Duration::from_millis(300);
 
@@ -308,7 +309,7 @@ impl NewVoucher {
     }
 }
 
-/// Creates a voucher and puts it on sale; gives its id.
+/// Creates a voucher and puts it on sale; gives its id. Calls are made again as by [`retry!`].
 pub async fn put_on_sale(
     connection: &mut Connection,
     admin: &HeaderValue,
@@ -327,26 +328,22 @@ pub async fn put_on_sale(
     if new.stock_buckets > 1 {
         body["stock_buckets"] = new.stock_buckets.into();
     }
-    let created: VoucherAnswer = ApiRequest {
-        method: Method::POST,
-        path: "/api/admin/vouchers",
-        authorization: Some(admin),
-        body: Some(body.to_string()),
-        expected: 201,
-    }
-    .send(connection)
-    .await?;
+    let body = body.to_string();
+    // An unknown outcome may leave a draft, which is never sold.
+    let create = ("/api/admin/vouchers", &body[..], 201);
+    let created = retry!(change_voucher(connection, admin, create))?;
     let path = format!("/api/admin/vouchers/{}/on-sale", created.voucher.id);
-    let on_sale: VoucherAnswer = ApiRequest {
-        method: Method::POST,
-        path: &path,
-        authorization: Some(admin),
-        body: Some("{}".to_owned()),
-        expected: 200,
-    }
-    .send(connection)
-    .await?;
+    let on_sale = retry!(change_voucher(connection, admin, (&path, "{}", 200)))?;
     number(&on_sale.voucher.id, &path)
+}
+
+async fn change_voucher(
+    connection: &mut Connection,
+    admin: &HeaderValue,
+    (path, body, expected): (&str, &str, u16),
+) -> Result<VoucherAnswer, ApiError> {
+    let (authorization, body) = (Some(admin), Some(body.to_owned()));
+    ApiRequest { method: Method::POST, path, authorization, body, expected }.send(connection).await
 }
 
 /// Asks for a unit of a voucher; the status of the answer.
@@ -387,3 +384,7 @@ pub async fn add_stock(
     };
     ask.body_of_answer(connection).await.map(drop)
 }
+
+#[cfg(test)]
+#[path = "api_tests.rs"]
+mod tests;
