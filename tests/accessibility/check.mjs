@@ -106,6 +106,9 @@ const hasRows = all(
   shows("document.querySelector('.log .violation')"),
 );
 
+const hasMenu = "document.querySelector('#lane-left .row-menu:popover-open')";
+const openMenu = all(click('#lane-left .row-name'), shows(hasMenu));
+
 /**
  * The states of each page, one after the other: a name, how it is reached, and if it ends by itself
  * what is true of it until then, and how it is reached again.
@@ -156,6 +159,8 @@ const STATES = {
       hasBegun, canStart, (browser) => browser.run(`location.hash = '${LONG_RACE}'`), openAll,
       hasRows,
     ), isRunning, all(canStart, click('#start'), hasRows)],
+    ['faults of a replica', openMenu, hasMenu,
+      all(canStart, click('#start'), shows(isRunning), openMenu)],
     ['verdict', isVisible('#lane-left .verdict, #lane-right .verdict')],
     ['panels', all(openAll, shows("document.querySelector('#lane-left .lock-state').textContent"))],
     ['problem', all(

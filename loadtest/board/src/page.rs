@@ -20,8 +20,10 @@ const REFUSED_TEMPLATE: &str = include_str!("page/refused.html");
 const STYLE: &str = include_str!("page/style.css");
 /// All texts of the page, by language.
 const STRINGS: &str = include_str!("page/strings.json");
-const SCRIPT: [&str; 15] = [
+const SCRIPT: [&str; 18] = [
     include_str!("page/words.js"),
+    include_str!("page/cost.js"),
+    include_str!("page/server_holds.js"),
     include_str!("page/model.js"),
     include_str!("page/tiles.js"),
     include_str!("page/draw.js"),
@@ -29,6 +31,7 @@ const SCRIPT: [&str; 15] = [
     include_str!("page/bets.js"),
     include_str!("page/commands.js"),
     include_str!("page/locks.js"),
+    include_str!("page/row_faults.js"),
     include_str!("page/lane.js"),
     include_str!("page/challenge.js"),
     include_str!("page/rung.js"),

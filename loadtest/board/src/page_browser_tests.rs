@@ -18,6 +18,8 @@ mod browser;
 
 #[path = "page_bet_browser_tests.rs"]
 mod bet_tests;
+#[path = "page_cost_browser_tests.rs"]
+mod cost_tests;
 #[path = "page_figures_browser_tests.rs"]
 mod figures;
 #[path = "page_lab_text_browser_tests.rs"]
@@ -32,8 +34,12 @@ mod locks_tests;
 mod motion_tests;
 #[path = "page_picture_browser_tests.rs"]
 mod picture_tests;
+#[path = "page_row_faults_browser_tests.rs"]
+mod row_faults_tests;
 #[path = "page_rung_browser_tests.rs"]
 mod rung_tests;
+#[path = "page_server_holds_browser_tests.rs"]
+mod server_holds_tests;
 #[path = "page_state_browser_tests.rs"]
 mod state_tests;
 
@@ -248,97 +254,6 @@ async fn keys_of_one_character_work_only_where_the_lanes_or_the_time_have_the_fo
         page.press_key(stage, "l").await;
         page.shows(&shows("0.890")).await;
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_bet_is_decided_at_the_verdict_with_what_was_seen() {
-    let mut page = OpenPage::open("").await;
-    let _race = page.begin().await;
-    page.click("#lane-left .bets [data-t=bet_duplicates]").await;
-    page.click("#lane-right .bets [data-t=bet_holds]").await;
-    page.shows("document.querySelector('#lane-right .bets [aria-pressed=true]')").await;
-    page.push(&[json!(["s", 2, 0, "running", ""])]);
-    page.push(&purchases());
-    page.push(&[json!(["m", 1, 160_000, "freeze r1", "begin", ""])]);
-    page.shows("document.getElementById('clock').textContent.endsWith('/ 0.160 s')").await;
-    page.click("#lane-right .bets [data-t=bet_oversells]").await;
-    page.shows("document.querySelectorAll('#lane-right .placed li').length === 2").await;
-    page.end([verdict(2, 1, "local_user"), verdict(1, 0, "user")]).await;
-    page.shows("document.querySelectorAll('#lane-right .placed b').length === 2").await;
-    let left = page.text("#lane-left .placed").await;
-    let why = "Requests 1 (r1) and 2 (r2) of user 1 held the lock at the same time. The lock keeps \
-               two requests of one user apart only within a replica, and two users nowhere.";
-    assert!(left.starts_with("✓ Your bet “duplicates” on the whole race was right."), "{left}");
-    assert!(left.ends_with(why), "{left}");
-    let right = page.text("#lane-right .placed").await;
-    assert!(right.starts_with("✓ Your bet “holds” on the whole race was right."), "{right}");
-    let after = "✗ Your bet “oversells” on what follows 0.160 s was wrong. \
-                 Acknowledged orders beyond the stock: 0.";
-    assert!(right.contains(after), "{right}");
-    let said = "document.getElementById('live').textContent.includes('Left: Your bet “dup')";
-    page.shows(said).await;
-    page.click("#language").await;
-    let placed = "document.querySelector('#lane-left .placed').textContent";
-    page.shows(&format!("{placed}.includes('预测正确')")).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_bet_that_an_order_of_an_unknown_time_may_decide_is_undecided() {
-    let mut page = OpenPage::open("").await;
-    let _race = page.begin().await;
-    page.push(&[json!(["s", 2, 0, "running", ""])]);
-    page.push(&purchases());
-    page.push(&[json!(["m", 1, 160_000, "freeze r1", "begin", ""])]);
-    page.shows("document.getElementById('clock').textContent.endsWith('/ 0.160 s')").await;
-    page.click("#lane-left .bets [data-t=bet_holds]").await;
-    page.click("#lane-right .bets [data-t=bet_duplicates]").await;
-    page.shows("document.querySelector('#lane-right .bets [aria-pressed=true]')").await;
-    page.push(&[json!(["i", 1, 170_000, 2, 1]), json!(["u", 1, 890_000, 2, null, null])]);
-    page.end([verdict(2, 1, "local_user"), verdict(2, 1, "user")]).await;
-    page.shows("document.querySelector('#lane-right .placed b')").await;
-    // All orders of the left lane were acknowledged before the bet.
-    let left = page.text("#lane-left .placed").await;
-    assert!(left.starts_with("✓ Your bet “holds” on what follows 0.160 s was right."), "{left}");
-    let right = page.text("#lane-right .placed").await;
-    let undecided = "? Your bet “duplicates” on what follows 0.160 s is undecided.";
-    assert!(right.starts_with(undecided), "{right}");
-    let unsure = "The database has 2 orders; the times of 1 of them are known.";
-    assert!(right.contains(unsure), "{right}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_bet_of_a_refused_start_is_on_no_race() {
-    let mut page = OpenPage::open("").await;
-    let first = page.begin().await;
-    page.push(&[json!(["s", 2, 0, "failed", "planned"])]);
-    drop(first.turn);
-    page.shows("!document.getElementById('start').disabled").await;
-    let bet = "document.querySelector('[data-lane=left] .bet').value = 'holds'; \
-               document.querySelector('[name=users]').value = '5000'";
-    page.browser.run(bet).await;
-    page.click("#start").await;
-    page.shows("document.getElementById('problem').textContent.startsWith('Users must')").await;
-    // Another page starts a race.
-    page.board.log.begin(RaceSetup { seed: 7, ..RaceSetup::default() }.to_json());
-    page.push(&[json!(["s", 2, 0, "preparing", ""])]);
-    page.shows("location.hash.startsWith('#seed=7&')").await;
-    page.browser.run(NEXT_PICTURE).await;
-    assert_eq!(page.text("#lane-left .placed").await, "");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_bet_of_the_form_is_on_the_race_that_it_starts() {
-    let mut page = OpenPage::open("").await;
-    let first = page.begin().await;
-    page.push(&[json!(["s", 2, 0, "failed", "planned"])]);
-    drop(first.turn);
-    page.shows("!document.getElementById('start').disabled").await;
-    page.browser.run("document.querySelector('[data-lane=right] .bet').value = 'holds'").await;
-    page.click("#start").await;
-    let _race = page.begin().await;
-    page.shows("document.querySelector('#lane-right .bets [data-t=bet_holds][aria-pressed=true]')")
-        .await;
-    assert_eq!(page.text("#lane-left .placed").await, "");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -17,7 +17,7 @@ const LABEL: &str =
     "(document.querySelector('#lane-left canvas').getAttribute('aria-label') ?? '')";
 
 /// Shows that moment, as a person does with the scrubber.
-async fn scrub(browser: &Browser, ms: u64) {
+pub(super) async fn scrub(browser: &Browser, ms: u64) {
     let scrub = format!(
         "const it = document.getElementById('scrubber'); it.value = '{ms}'; \
          it.dispatchEvent(new Event('input'))"

@@ -3,8 +3,12 @@
 use super::lane_tests::begun;
 use super::*;
 
-/// The script that knows a race. It needs no page.
-const MODEL: &str = include_str!("page/model.js");
+/// The scripts that know a race. They need no page.
+const MODEL: &str = concat!(
+    include_str!("page/cost.js"),
+    include_str!("page/server_holds.js"),
+    include_str!("page/model.js"),
+);
 
 /// Remembers the lowest edge that is drawn.
 const RECORD_EDGES: &str = "window.lowest = 0; \
@@ -15,7 +19,7 @@ const RECORD_EDGES: &str = "window.lowest = 0; \
         draw.call(this, x, y, width, height); }; }";
 
 /// What the body gives, which finds a new `lane`.
-async fn run_on_model(body: &str) -> Value {
+pub(super) async fn run_on_model(body: &str) -> Value {
     let lane = "const lane = new LaneModel({ scope: 'user', replicas: 2 }, { stock: 10 });";
     Browser::start().await.run(&format!("{MODEL}\n{lane}\n{body}")).await
 }

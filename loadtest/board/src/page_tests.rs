@@ -13,6 +13,19 @@ use crate::lock_rows::ListState;
 use crate::rung_race;
 use crate::setup::RaceSetup;
 
+/// Texts that have no Chinese word: names, values of other texts, and separators.
+const WITHOUT_CHINESE: [&str; 9] = [
+    "colon",
+    "comma",
+    "fault_asked",
+    "from_redis",
+    "from_sql",
+    "from_zookeeper",
+    "other_language",
+    "phase_begin",
+    "redis_of_lock",
+];
+
 /// What issue of a saved race may have at most, in bytes.
 const MAX_SAVED_BYTES: usize = 1_500_000;
 
@@ -38,6 +51,17 @@ fn both_languages_have_the_same_texts_with_the_same_values() {
     for key in keys("en") {
         assert_eq!(values(&all["en"][&key]), values(&all["zh"][&key]), "{key}");
     }
+}
+
+#[test]
+fn every_chinese_text_has_a_chinese_word_unless_it_is_a_name_or_a_separator() {
+    let all: Value = serde_json::from_str(STRINGS).expect("JSON");
+    let is_han = |c: char| ('\u{4e00}'..='\u{9fff}').contains(&c);
+    let without = keys("zh").into_iter().filter(|key| {
+        let text = all["zh"][key].as_str();
+        !text.is_some_and(|text| text.contains(is_han))
+    });
+    assert_eq!(without.collect::<Vec<_>>(), WITHOUT_CHINESE);
 }
 
 #[test]

@@ -6,6 +6,8 @@ const HEAD_AT = 0.86;
 const LEASE = 32;
 const REST = 40;
 const FONT = '11px system-ui, sans-serif';
+/** How high a hold is drawn that only the server shows: lines need room. */
+const SERVER_HOLD = 8;
 /** How far a sign, and a token, reach beyond their bar. */
 const [SIGN, TOKEN] = [8, 90];
 
@@ -73,6 +75,9 @@ class LaneCanvas {
     this.bars.show(context, behind);
     for (const request of lane.underWayAt(head)) {
       this.drawRequest(context, request, { head, x, ...box(request) });
+    }
+    for (const [request, hold] of lane.serverHolds.begunAt(head)) {
+      this.drawServerHold(hold, { head, x, ...box(request) });
     }
     this.signs.show(context, behind);
     unfinished.forEach((one) => this.markOverlap(context, one, { head, x, box }));
@@ -179,19 +184,19 @@ class LaneCanvas {
       } else if (one.state === 'silent') {
         context.fillRect(from, base - 2, until - from, 2);
       } else if (one.state === 'not_recorded') {
-        this.hatch(from, until, [base - most, base]);
+        this.hatch(from, until, [base - most, base], palette.muted);
       }
     }
   }
 
-  /** Thin lines in that part of the strip: nothing is known of it. */
-  hatch(from, until, [top, base]) {
+  /** Thin lines in that part of the picture. */
+  hatch(from, until, [top, base], colour) {
     const context = this.context;
     context.save();
     context.beginPath();
     context.rect(from, top, until - from, base - top);
     context.clip();
-    [context.strokeStyle, context.lineWidth] = [palette.muted, 1];
+    [context.strokeStyle, context.lineWidth] = [colour, 1];
     context.beginPath();
     for (let at = Math.max(0, from) - (base - top); at < until; at += 7) {
       context.moveTo(at, base);
@@ -267,6 +272,17 @@ class LaneCanvas {
       context.fillRect(at - 5, top - 1, 10, height + 2);
       this.write(context, '✕', [at - 4, top + height / 2 - 5.5], palette.bad);
     }
+  }
+
+  /** A hold that no answer reports, as far as the lease on the server shows it. */
+  drawServerHold({ from, until }, { head, x, top, height }) {
+    const [start, end] = [x(from), x(Math.min(until, head))];
+    if (end < 0) return;
+    const middle = Math.round(top + height / 2);
+    const [above, below] = [middle - SERVER_HOLD / 2, middle + SERVER_HOLD / 2];
+    this.hatch(start, end, [above, below], palette.lease);
+    this.context.strokeStyle = palette.lease;
+    this.context.strokeRect(start, above + 0.5, end - start, SERVER_HOLD - 1);
   }
 
   write(context, text, [x, y], colour, font = FONT) {

@@ -1,10 +1,12 @@
 // One lane of the page: counters, bars, buttons of faults, verdict, log.
 
+/** What happens to the process of a replica. */
+const PROCESS_FAULTS = ['freeze', 'thaw', 'kill', 'restart'];
 /** The buttons of faults by what they happen to. Those of a link also name the link. */
 const FAULTS = {
   replica: [
-    'freeze', 'thaw', 'kill', 'restart', 'freeze-holder', 'stand-still-past-lease',
-    'flush-redis-at-commit', 'lose-commit',
+    ...PROCESS_FAULTS, 'freeze-holder', 'stand-still-past-lease', 'flush-redis-at-commit',
+    'lose-commit',
   ],
   link: ['cut', 'delay', 'half-open', 'heal'],
   redis: [
@@ -56,11 +58,15 @@ function saidRows(all) {
   });
 }
 
-/** What the orders of a race cost; the processor time is known if no replica was started anew. */
-function costText({ orders_per_s: rate, p99_ms: p99, cpu_ms: cpu }) {
-  const short = (value) => value.toFixed(value < 10 ? 1 : 0);
-  const cost = t('cost', { rate: short(rate), p99: short(p99) });
-  return cpu === null ? cost : `${cost} ${t('cost_processor', { cpu: short(cpu) })}`;
+/** A button of a fault, which can be pressed while a race runs. */
+function faultButton(action, press) {
+  const button = element('button', '');
+  button.type = 'button';
+  button.dataset.action = action;
+  button.dataset.t = `fault_${action}`;
+  button.disabled = true;
+  button.addEventListener('click', () => press(button));
+  return button;
 }
 
 class LaneView {
@@ -76,6 +82,8 @@ class LaneView {
     this.root.setAttribute('aria-labelledby', `title-${name}`);
     this.canvas = new LaneCanvas(this.root.querySelector('canvas'));
     this.faults = this.root.querySelector('.faults');
+    const press = (action, replica) => this.press(action, replica);
+    this.rowFaults = new RowFaults(this.root.querySelector('.rows'), name, press);
     this.bets = new BetPanel(this.root.querySelector('.bets'), (outcome) => bet(name, outcome));
     for (const [target, actions] of Object.entries(FAULTS)) this.addFaults(target, actions);
     this.links = this.faults.querySelector('.links');
@@ -87,15 +95,10 @@ class LaneView {
   }
 
   addFaults(target, actions) {
-    for (const action of actions) {
-      const button = element('button', '');
-      button.type = 'button';
-      button.dataset.action = action;
-      button.dataset.t = `fault_${action}`;
-      button.disabled = true;
-      button.addEventListener('click', () => this.press(this.actionOf(button)));
-      this.faults.querySelector(`.of-${target}`).append(button);
-    }
+    const replica = () => Number(this.faults.querySelector('.replicas').value);
+    const press = (button) => this.press(this.actionOf(button), replica());
+    const buttons = actions.map((action) => faultButton(action, press));
+    this.faults.querySelector(`.of-${target}`).append(...buttons);
   }
 
   /** The action of a button: that of a link is one on the chosen link. */
@@ -111,8 +114,7 @@ class LaneView {
     });
   }
 
-  async press(action) {
-    const replica = Number(this.faults.querySelector('.replicas').value);
+  async press(action, replica) {
     this.answer(() => [t('fault_asked', { fault: t(`fault_${action}`) })]);
     this.answer(await this.inject({ lane: this.name, action, replica }));
   }
@@ -138,6 +140,7 @@ class LaneView {
     this.links.querySelector('[value=zookeeper]').hidden = !hasZooKeeper;
     if (!hasZooKeeper && this.links.value === 'zookeeper') this.links.value = 'redis';
     this.nameLinks();
+    this.rowFaults.reset(lane.cell);
     this.bets.offerBreaks(Boolean(lane.rung));
     this.answer(() => []);
     this.commands.restart();
@@ -149,6 +152,7 @@ class LaneView {
   /** Shows everything again, as in another language. */
   translate() {
     applyWords(this.root);
+    this.rowFaults.translate();
     this.commands.translate();
     this.locks.translate();
     setNodes(this.root.querySelector('.answer'), this.answerNodes());
@@ -160,6 +164,7 @@ class LaneView {
 
   setFaults(enabled) {
     this.faults.querySelectorAll('button').forEach((button) => { button.disabled = !enabled; });
+    this.rowFaults.setEnabled(enabled);
   }
 
   /** Says why the buttons of faults do nothing in a challenge or a rung. */
@@ -191,6 +196,9 @@ class LaneView {
     counter('sold', `${sold} / ${lane.stock}`, sold > lane.stock);
     counter('second', String(second), second > 0);
     counter('first', violated ? seconds(lane.violatedAt) : '–', violated);
+    const { rate, latency } = recentCost(lane, head);
+    counter('rate', rate, false);
+    counter('latency', latency, false);
     this.root.classList.toggle('bad', violated);
     const lease = serverLeaseText(lane, head);
     const values = { lock: lane.cell.lock, sold, stock: lane.stock, second, lease };

@@ -87,6 +87,8 @@ class LaneModel {
     /** What the server of the lock said of its lease: milliseconds, or the word for a state. */
     this.leases = [];
     this.longestLease = 1;
+    this.answers = new AnswerWindow();
+    this.serverHolds = new ServerHolds();
     this.verdict = null;
     /** What the reader has bet on. */
     this.bets = [];
@@ -107,6 +109,7 @@ class LaneModel {
     const request = { n, user, start, end: null, sort: '', replica: null, slot: 0 };
     this.byNumber.set(n, request);
     this.open.add(request);
+    this.serverHolds.begin(request);
     insertSorted(this.requests, request, (it) => it.start);
   }
 
@@ -126,6 +129,9 @@ class LaneModel {
       Object.assign(request, { from, until, earliest, lost: Boolean(lost), lostAt });
       this.hold(request);
     }
+    this.serverHolds.derive(request.user);
+    // A replica names itself in its answer.
+    if (replica !== null) this.answers.add(request);
     if (token !== undefined) this.showToken(request);
     if (sort === 'o') this.order(request);
     if (sort === 'f') {
@@ -135,7 +141,9 @@ class LaneModel {
 
   lease(from, left, user) {
     insertSorted(this.leases, { from, left, user }, (it) => it.from);
-    if (typeof left === 'number') this.longestLease = Math.max(this.longestLease, left);
+    if (typeof left !== 'number') return;
+    this.longestLease = Math.max(this.longestLease, left);
+    if (user !== undefined) this.serverHolds.read(from, user);
   }
 
   /** The lease between these times. Each answer counts until the next one, and runs down. */
