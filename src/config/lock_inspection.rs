@@ -123,6 +123,9 @@ pub struct LockFree {
     /// Free it although its holder may still work.
     #[arg(long)]
     pub yes: bool,
+    /// The user that called `sudo`, which sets it.
+    #[arg(long, env = "SUDO_USER", hide = true)]
+    pub sudo_user: Option<String>,
 }
 
 const WAIT_FOR_HELP: &str = "\

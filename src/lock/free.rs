@@ -1,7 +1,9 @@
 //! `seckill lock free`: frees a lock by force, and leaves a line in the audit trail.
 
+use std::fs;
+
 use distlock::{Guarantees, HoldKind, LockHolder, LockState, Locks, RenewalKind, guarantees};
-use nix::unistd::{User, getuid};
+use nix::unistd::{Uid, User, getuid};
 
 use super::failure::{BAD_USAGE, Failure, UNUSABLE, ended};
 use super::host_name;
@@ -89,7 +91,8 @@ async fn free_one(config: &LockFree, locks: &Locks, holder: &LockHolder) -> Resu
 fn record(config: &LockFree, holder: &LockHolder, outcome: &str) {
     tracing::info!(
         target: "audit",
-        actor = actor(),
+        actor = format!("{}@{}", user_name(getuid()), host_name()),
+        login = login(config.sudo_user.as_deref()),
         action = "free_lock",
         lock = config.lock.name.as_str(),
         kind = %config.lock.kind,
@@ -100,10 +103,41 @@ fn record(config: &LockFree, holder: &LockHolder, outcome: &str) {
     );
 }
 
-/// The user of this process and its host.
-fn actor() -> String {
-    let id = getuid();
+fn user_name(id: Uid) -> String {
     let user = User::from_uid(id).ok().flatten();
-    let user = user.map_or_else(|| format!("uid {id}"), |user| user.name);
-    format!("{user}@{}", host_name())
+    user.map_or_else(|| format!("uid {id}"), |user| user.name)
+}
+
+/// The user that logged in; `actor` may be another one since, by `sudo`.
+fn login(sudo_user: Option<&str>) -> Option<String> {
+    let id = fs::read_to_string("/proc/self/loginuid").ok();
+    login_of(id.as_deref(), sudo_user)
+}
+
+/// The login that the kernel knows, or else that of `sudo`. The kernel's id for none is all ones.
+fn login_of(login_id: Option<&str>, sudo_user: Option<&str>) -> Option<String> {
+    let id = login_id.and_then(|id| id.trim().parse().ok()).filter(|id| *id != u32::MAX);
+    id.map(|id| user_name(Uid::from_raw(id))).or_else(|| sudo_user.map(str::to_owned))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_login_is_that_of_the_kernel_or_else_the_user_of_sudo() {
+        let root = user_name(Uid::from_raw(0));
+        for (login_id, sudo_user, login) in [
+            (Some("0\n"), Some("ann"), Some(root.as_str())),
+            (Some("0"), None, Some(root.as_str())),
+            (Some("4294967295"), Some("ann"), Some("ann")),
+            (Some("4294967295"), None, None),
+            (Some("no number"), Some("ann"), Some("ann")),
+            (None, Some("ann"), Some("ann")),
+            (None, None, None),
+        ] {
+            let found = login_of(login_id, sudo_user);
+            assert_eq!(found.as_deref(), login, "{login_id:?} {sudo_user:?}");
+        }
+    }
 }

@@ -122,19 +122,40 @@ async fn in_window(
         supervisor.release().await;
         return Err(failure);
     }
-    let outcome = under_lock(config, (&supervisor, environment), signals).await;
-    let has_failed = match &outcome {
-        Ok(code) => *code != 0,
-        Err(failure) => failure.code != LOST,
-    };
-    if let Some(window) = window.filter(|_| has_failed) {
+    let end = under_lock(config, (&supervisor, environment), signals).await;
+    if let Some(window) = window.filter(|_| end.has_failed()) {
         window.withdraw().await;
     }
-    match config.at_least_for.filter(|_| matches!(outcome, Ok(0))) {
+    match config.at_least_for.filter(|_| matches!(end, CommandEnd::Exited(0))) {
         Some(least_hold) => supervisor.leave_for(least_hold).await,
         None => supervisor.release().await,
     }
-    outcome
+    match end {
+        CommandEnd::Exited(code) => Ok(code),
+        CommandEnd::NotStarted(failure) | CommandEnd::Unclear(failure) => Err(failure),
+    }
+}
+
+/// How the command ended.
+#[derive(Debug)]
+enum CommandEnd {
+    /// With this exit code, while the lock was held.
+    Exited(u8),
+    NotStarted(Failure),
+    /// The lock was lost, or the end cannot be read: the command may have done its work, or may
+    /// still be running.
+    Unclear(Failure),
+}
+
+impl CommandEnd {
+    /// Whether the work is known not to be done, so that another run may begin within the window.
+    fn has_failed(&self) -> bool {
+        match self {
+            Self::Exited(code) => *code != 0,
+            Self::NotStarted(_) => true,
+            Self::Unclear(_) => false,
+        }
+    }
 }
 
 fn code_of(signal: Signal) -> u8 {
@@ -192,12 +213,28 @@ async fn under_lock(
     config: &LockRun,
     (supervisor, environment): (&LockSupervisor, &[(&str, String)]),
     signals: &mut Signals,
+) -> CommandEnd {
+    let group = match ProcessGroup::start(&config.command, environment) {
+        Ok(group) => group,
+        Err(error) => {
+            let program = config.command.first().map(|word| word.to_string_lossy());
+            let sentence = format!("{}: {error}", program.unwrap_or_default());
+            return CommandEnd::NotStarted(Failure::new(code_of_start(&error), sentence));
+        }
+    };
+    match until_ended(config, supervisor, group, signals).await {
+        Ok(code) => CommandEnd::Exited(code),
+        Err(failure) => CommandEnd::Unclear(failure),
+    }
+}
+
+/// Waits for the end of the command, and ends it if the lock is lost.
+async fn until_ended(
+    config: &LockRun,
+    supervisor: &LockSupervisor,
+    mut group: ProcessGroup,
+    signals: &mut Signals,
 ) -> Result<u8, Failure> {
-    let mut group = ProcessGroup::start(&config.command, environment).map_err(|error| {
-        let program = config.command.first().map(|word| word.to_string_lossy());
-        let sentence = format!("{}: {error}", program.unwrap_or_default());
-        Failure::new(code_of_start(&error), sentence)
-    })?;
     let failed = |error: io::Error| Failure::new(SYSTEM_FAILED, error.to_string());
     let lost = |why| Failure::new(LOST, format!("{}: the lock {why}", config.name));
     loop {
@@ -323,9 +360,25 @@ mod tests {
             kill(id, Signal::SIGKILL).expect("it is there");
             waitpid(id, None).expect("its end");
         };
-        let (outcome, ()) =
+        let (end, ()) =
             tokio::join!(under_lock(&config, (&supervisor, &[]), &mut signals), ask_first);
-        let failure = outcome.expect_err("its end is not known");
+        assert!(!end.has_failed(), "it may have done its work: {end:?}");
+        let CommandEnd::Unclear(failure) = end else { panic!("its end is known: {end:?}") };
         assert_eq!(failure.code, SYSTEM_FAILED, "{}", failure.sentence);
+    }
+
+    #[test]
+    fn only_a_command_that_ended_with_another_code_than_0_or_did_not_start_has_failed() {
+        let failure = |code| Failure::new(code, "why");
+        for (end, has_failed) in [
+            (CommandEnd::Exited(0), false),
+            (CommandEnd::Exited(1), true),
+            (CommandEnd::Exited(code_of(Signal::SIGTERM)), true),
+            (CommandEnd::NotStarted(failure(SYSTEM_FAILED)), true),
+            (CommandEnd::Unclear(failure(SYSTEM_FAILED)), false),
+            (CommandEnd::Unclear(failure(LOST)), false),
+        ] {
+            assert_eq!(end.has_failed(), has_failed, "{end:?}");
+        }
     }
 }
