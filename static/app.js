@@ -49,7 +49,9 @@ function go({ moveFocus }) {
 }
 
 function drawTitle() {
-  document.title = t('title', { view: t(`nav.${shown}`) });
+  const voucher = vouchers.unseenRestock();
+  const view = voucher ? t('restock.unseen', { voucher }) : t(`nav.${shown}`);
+  document.title = t('title', { view });
 }
 
 function wake() {
@@ -88,6 +90,7 @@ function start() {
       trouble = text;
       drawBanner();
     },
+    drawTitle,
   });
   session.onChange((current, why) => {
     notice = why;

@@ -13,7 +13,7 @@ const ASK_AT_LEAST_EVERY_MS = 15_000;
 /**
  * Watches a voucher until `signal` aborts. `onChange(available)` is called when a unit comes back,
  * and when it is gone again. Resolves to true if nothing is left to wait for: the time is over or
- * the voucher is gone. While `isActive()` is false nothing is asked.
+ * the voucher is gone. While `isActive()` is false it asks as seldom as it ever does.
  */
 export async function watchRestock(voucherId, { isActive, onChange, signal }) {
   const path = `/api/vouchers/${encodeURIComponent(voucherId)}/availability`;
@@ -21,9 +21,9 @@ export async function watchRestock(voucherId, { isActive, onChange, signal }) {
   let known = false;
   let delayMs = ASK_AFTER_MS;
   while (performance.now() < untilMs) {
-    await pause(delayMs, signal);
+    await pause(isActive() ? delayMs : Math.max(delayMs, ASK_AT_LEAST_EVERY_MS), signal);
     if (signal.aborted) return false;
-    if (!isActive()) continue;
+    if (!navigator.onLine) continue;
     const { status, body, retryAfterS } = await request('GET', path, { anonymous: true, signal });
     if (signal.aborted) return false;
     if (status === 404) return true;

@@ -24,7 +24,9 @@ const WAIT_MAX_S = 120;
 
 const tickets = new Map(); // voucher id -> Ticket
 const mine = new Map(); // voucher id -> { id, status } of the user's order
-const watches = new Map(); // voucher id -> { abort, available }: a sold-out voucher is watched
+// voucher id -> { abort, available, unseen }: a sold-out voucher is watched. `unseen` is its title
+// if a unit came back while the page was not active.
+const watches = new Map();
 let active = false; // shown, in a visible tab, online
 let pollTimer = 0;
 let tickTimer = 0;
@@ -32,9 +34,9 @@ let polledMs = -Infinity;
 let failures = 0;
 let lastFailure = null; // the answer that the banner explains
 let round = 0; // of polling: an answer of an earlier round must not start a second chain
-let callbacks = { openLogin() {}, setBanner() {} };
+let callbacks = { openLogin() {}, setBanner() {}, drawTitle() {} };
 
-/** @param given { openLogin(why), setBanner(text) } */
+/** @param given { openLogin(why), setBanner(text), drawTitle() } */
 export function init(given) {
   callbacks = given;
   session.onChange(() => {
@@ -59,10 +61,17 @@ export function setActive(wanted) {
   round += 1;
   if (active) {
     failures = 0;
+    for (const watched of watches.values()) watched.unseen = null;
+    callbacks.drawTitle();
     tick();
     void poll();
     void loadMine();
   }
+}
+
+/** The title of a voucher of which a unit came back while the page was not active, if one did. */
+export function unseenRestock() {
+  return [...watches.values()].find((watched) => watched.unseen)?.unseen ?? null;
 }
 
 /** Polls now, unless the last poll was less than 2 s ago: for a return to the window. */
@@ -268,18 +277,20 @@ function settle(ticket, outcome) {
 async function watch(ticket) {
   const { id } = ticket.voucher;
   unwatch(id);
-  const watched = { abort: new AbortController(), available: false };
+  const watched = { abort: new AbortController(), available: false, unseen: null };
   watches.set(id, watched);
   const isOver = await watchRestock(id, {
     isActive: () => active,
     signal: watched.abort.signal,
     onChange(available) {
       watched.available = available;
+      watched.unseen = available && !active ? ticket.voucher.title : null;
+      callbacks.drawTitle();
       ticket.voucher.stock = available ? Math.max(ticket.voucher.stock, 1) : 0;
       notify(ticket, restockWords(available ? 'back' : 'gone'));
     },
   });
-  if (watches.get(id) === watched) watches.delete(id);
+  if (watches.get(id) === watched) unwatch(id);
   if (isOver && !watched.available) notify(ticket, restockWords('over'));
 }
 
@@ -292,6 +303,7 @@ function notify(ticket, words) {
 function unwatch(id) {
   watches.get(id)?.abort.abort();
   watches.delete(id);
+  callbacks.drawTitle();
 }
 
 // Marks vouchers that the user has already bought. Best effort: a purchase is refused anyway.

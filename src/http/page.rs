@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn each_text_of_the_page_is_there_in_both_languages_with_the_same_values() {
+    fn each_text_of_the_page_is_in_english_and_in_chinese_with_the_same_values() {
         let texts = texts();
         let (english, chinese) = (&texts["en"], &texts["zh"]);
         let values = |text: &str| -> BTreeSet<String> {
@@ -85,6 +85,12 @@ mod tests {
         for (key, text) in english {
             let other = chinese.get(key).unwrap_or_else(|| panic!("{key} is missing in Chinese"));
             assert_eq!(values(text), values(other), "{key}");
+        }
+        // The name of the other language, and sentences side by side.
+        let no_words = ["language.other", "buying.sentences"];
+        let is_han = |c: char| ('\u{4e00}'..='\u{9fff}').contains(&c);
+        for (key, text) in chinese {
+            assert_eq!(!text.contains(is_han), no_words.contains(&key.as_str()), "{key}: {text}");
         }
         let own = chinese.keys().filter(|key| !english.contains_key(*key));
         let own: Vec<_> = own.filter(|key| !key.starts_with("problem.")).collect();

@@ -4,6 +4,7 @@
 mod language;
 mod login;
 mod queued;
+mod restock;
 
 use reqwest::Method;
 use seckill::domain::Role;

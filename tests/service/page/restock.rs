@@ -1,0 +1,52 @@
+//! A sold-out voucher is watched in a hidden tab too, whose title is all that its user sees.
+
+use std::time::{Duration, Instant};
+
+use tokio::time::sleep;
+
+use super::{DEAF, Visit};
+
+/// A hidden tab asks every 17.25 s at least, and an answer may be a second old.
+const SAID_WITHIN: Duration = Duration::from_secs(40);
+
+/// Hides the page or shows it, as a change of tabs does.
+fn hide(hidden: bool) -> String {
+    format!(
+        "Object.defineProperty(document, 'hidden', {{ value: {hidden}, configurable: true }}); \
+         document.dispatchEvent(new Event('visibilitychange')); return 1"
+    )
+}
+
+impl Visit {
+    async fn wait_for_title(&self, begin: &str) {
+        let begins = format!("return document.title.startsWith('{begin}')");
+        let begun = Instant::now();
+        while self.browser.run(&begins).await != true {
+            assert!(begun.elapsed() < SAID_WITHIN, "the title never begins with {begin}");
+            sleep(Duration::from_millis(100)).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_title_of_a_hidden_tab_says_that_a_unit_is_available_until_it_is_seen_or_sold() {
+    let visit = Visit::without_order(&[]).await;
+    let buy = format!("#buy-{}", visit.voucher);
+    visit.wait_for_text(&buy, "Buy for").await;
+    visit.browser.run(DEAF).await;
+    let order = visit.service.order(&visit.voucher, 71).await;
+    visit.click(&buy).await;
+    visit.wait_for_text(".slip", "it says for 15 minutes if a unit comes back").await;
+    visit.browser.run(&hide(true)).await;
+    visit.service.cancel(&order, 71).await.expect(200);
+    visit.wait_for_title("Available again: ").await;
+    let order = visit.service.order(&visit.voucher, 72).await;
+    visit.wait_for_title("Vouchers").await;
+    visit.click("#language").await;
+    visit.service.cancel(&order, 72).await.expect(200);
+    visit.wait_for_title("又有券了：").await;
+    visit.browser.run(&hide(false)).await;
+    visit.wait_for_title("代金券").await;
+    visit.wait_for_text(".slip", "又有券了。").await;
+    assert_eq!(visit.service.add_up(&visit.voucher).await, (0, 2, 1));
+}
