@@ -13,7 +13,7 @@ const RECORD: [&str; 4] = ["Date: ", "## Context", "## Decision", "## Consequenc
 const CONTENTS: &str = "docs/SUMMARY.md";
 const KINDS: &str = "docs/locks/guarantees.md";
 const RECORDS: &str = "docs/decisions/";
-const GLOSSARY: &str = "docs/glossary.md";
+pub(crate) const GLOSSARY: &str = "docs/glossary.md";
 /// The column of the glossary that names what to search for.
 const GLOSSARY_CODE: usize = 3;
 /// A name with so many underscores is a sentence, which only tests are called by.

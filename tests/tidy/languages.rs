@@ -9,10 +9,11 @@ use crate::prose::{is_han, without_code};
 use crate::tree::{File, Tree};
 
 /// English pages, and folders of them, beside their Chinese counterparts.
-const PAIRS: [(&str, &str); 7] = [
+const PAIRS: [(&str, &str); 8] = [
     ("README.md", "README.zh.md"),
     ("docs/board.md", "docs/zh/board.md"),
     ("docs/choose-a-lock.md", "docs/zh/choose-a-lock.md"),
+    ("docs/inspector.md", "docs/zh/inspector.md"),
     ("docs/learn.md", "docs/zh/learn.md"),
     ("docs/museum.md", "docs/zh/museum.md"),
     ("docs/locks/", "docs/zh/locks/"),

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use crate::docs::GLOSSARY;
 use crate::prose::{self, Sentence};
 use crate::rust::Token;
 use crate::tree::{File, Tree};
@@ -226,16 +227,69 @@ fn vague_words(text: &str) -> impl Iterator<Item = &'static str> {
     VAGUE.into_iter().filter(move |vague| text.contains(&format!(" {vague} ")))
 }
 
-/// Chinese words for what has another one in the glossary, beside that one.
-const OTHER_TERMS: [(&str, &str); 2] = [("围栏令牌", "隔离令牌"), ("注入的缺陷", "植入缺陷")];
+/// Words that other Chinese texts have for a term of the glossary, beside that term.
+const OTHER_TERMS: [(&[&str], &str); 40] = [
+    (&["锁种类", "锁的种类"], "锁类型"),
+    (&["拥有者", "所有者", "持有人", "持锁者", "占有者"], "持有者"),
+    (&["竞争方", "争用者"], "竞争者"),
+    (&["等待人", "等候者"], "等待者"),
+    (&["租期", "租赁", "租用"], "租约"),
+    (&["有效期"], "有效时间"),
+    (&["时钟偏移", "漂移裕量"], "时钟漂移余量"),
+    (&["监视狗", "看守狗", "守护线程"], "看门狗"),
+    (&["续租", "续约", "续命"], "续期"),
+    (&["递归锁", "可再入"], "可重入"),
+    (&["叫醒", "唤起"], "唤醒"),
+    (&["锁移交", "锁传递"], "锁交接"),
+    (&["围栏令牌", "栅栏令牌", "防护令牌", "屏障令牌"], "隔离令牌"),
+    (&["令牌生成器", "令牌签发器"], "令牌发号器"),
+    (&["围栏", "防护栏"], "隔离栅栏"),
+    (&["多重锁", "组合锁", "复合锁"], "联锁"),
+    (&["公正锁"], "公平锁"),
+    (&["信号灯", "旗语"], "信号量"),
+    (&["可过期信号量", "限时信号量"], "可过期性信号量"),
+    (&["闩", "倒计数器"], "闭锁"),
+    (&["锁检查器", "锁探查器"], "锁查看器"),
+    (&["部分锁定"], "部分持有"),
+    (&["强制解锁", "强行释放"], "强制释放"),
+    (&["审计记录", "审计轨迹", "审计追踪"], "审计日志"),
+    (&["保证表", "保障表"], "保证一览表"),
+    (&["故障切换", "失效转移", "主从切换", "主备切换"], "故障转移"),
+    (&["裂脑"], "脑裂"),
+    (&["闪购"], "秒杀"),
+    (&["优惠券", "消费券"], "代金券"),
+    (&["复本"], "副本"),
+    (&["超售"], "超卖"),
+    (&["重复购买", "重复抢购"], "重复下单"),
+    (&["热行", "热点记录"], "热点行"),
+    (&["临界段", "关键区"], "临界区"),
+    (&["排队票", "票据"], "排队凭证"),
+    (&["幂等性键", "幂等令牌"], "幂等键"),
+    (&["优雅关闭", "优雅退出", "平滑关闭"], "优雅停机"),
+    (&["错误注入"], "故障注入"),
+    (&["注入的缺陷", "注入缺陷", "植入的缺陷"], "植入缺陷"),
+    (&["裁判", "评判器"], "判定器"),
+];
+/// Files with messages of hm-dianping, whose words are its own.
+const DIANPING: &str = "dianping";
 
 /// One thing has one word in Chinese too, in pages and in texts of programs.
 pub(crate) fn chinese_terms_are_of_the_glossary(tree: &Tree) -> Vec<String> {
     let mut found = Vec::new();
     for file in tree.files.iter().filter(|file| !file.is_vendored() && !file.under(&LAWS)) {
-        for (line, text) in file.lines() {
-            let others = OTHER_TERMS.iter().filter(|(other, _)| text.contains(other));
-            found.extend(others.map(|(other, term)| file.at(line, &format!("{other}: {term}"))));
+        if file.path.contains(DIANPING) {
+            continue;
+        }
+        for (line, text) in file.lines().filter(|(_, text)| !text.is_ascii()) {
+            for (others, term) in OTHER_TERMS {
+                let others = others.iter().filter(|other| text.contains(**other));
+                found.extend(others.map(|other| file.at(line, &format!("{other}: {term}"))));
+            }
+        }
+        if file.path == GLOSSARY {
+            let terms = OTHER_TERMS.iter().map(|(_, term)| term);
+            let missing = terms.filter(|term| !file.text.contains(**term));
+            found.extend(missing.map(|term| file.at(1, &format!("lacks {term}"))));
         }
     }
     found
