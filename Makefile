@@ -40,14 +40,8 @@ export RUST_TEST_THREADS ?= 4
 # traces is built with them, for its tests.
 failpoints := seckill/failpoints,seckill/otlp
 
-.PHONY: help demo compare learn topologies soak demo-soak inject-bugs museum plants kill-rounds \
-  failover-rounds shard-rounds up ready ready-demo board-test board-figures accessibility \
-  demo-programs test check smoke-test test-quick test-times test-mysql test-valkey other-servers \
-  interop interop-short clients clients-test peers peers-aside peers-there short-forms jvm \
-  compare-jvm jvm-test jvm-test-short fuzz-api fuzz-api-short bench bench-check bench-load \
-  bench-locks bench-mysql bench-traces fmt fmt-check lint features package msrv tidy deny \
-  dev-binaries unit failpoints docs book check-compose check-image check-kubernetes \
-  check-monitoring try-compose install-servers install-demo-servers install-all clean-report
+# No target is a file.
+.PHONY: $(shell sed -nE 's/^([a-z-]+):.*/\1/p' $(firstword $(MAKEFILE_LIST)))
 
 help: ## Print this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -91,15 +85,15 @@ inject-bugs: ready-demo ## Inject known bugs into the service and see each of th
 	mkdir -p $(report)
 	target/demo/loadtest inject-bugs --json $(report)/injected-bugs.json $(ARGS)
 
+# The former name.
+plants: inject-bugs
+
 # Forty minutes: each command shows the mistake, and then the repair.
 museum: ready-demo ## Run the commands of docs/museum.md that need no Java
 	@grep -oE '`loadtest (learn|inject-bugs) [^`]+`' docs/museum.md | tr -d '`' | \
 	while read -r _ arguments; do \
 	  echo "== loadtest $$arguments"; target/demo/loadtest $$arguments </dev/null || exit; \
 	done
-
-# The former name of inject-bugs.
-plants: inject-bugs
 
 # For the writer grouped and for the mode queued, one after the other.
 KILL_ROUNDS ?= 200
@@ -167,14 +161,16 @@ test-times: install-all dev-binaries ## Run the tests and list the slowest thirt
 	  exit $$status
 
 # CI runs `make check test smoke-test`.
-test: tools peers-aside unit check-image failpoints peers-there ## Run the tests, on real servers
-	@deploy/with_progress.sh $(beside) -Otarget interop-short short-forms
+# What compiles takes the processor time that `unit` leaves. After it, what a target prints comes
+# when it has ended, whole.
+test: export MEANWHILE := $(MAKE) --no-print-directory check-image failpoints-built
+test: tools peers-aside unit peers-there ## Run the tests, on real servers
+	@deploy/with_progress.sh $(beside) -Otarget short-forms
 
-# What a target prints comes when it has ended, whole.
-short-forms: other-servers clients-test fuzz-api-short jvm-test-short
+short-forms: interop-short failpoints other-servers clients-test fuzz-api-short jvm-test-short
 
-check: fmt-check lint docs deny check-image check-compose check-monitoring
-check: ## Check form, documentation, images and alert rules
+check: fmt-check lint docs deny check-compose check-monitoring
+check: ## Check form, documentation, dependencies and alert rules
 
 # Seven minutes; `make test` runs some of them.
 smoke-test: install-servers dev-binaries ## Run every lock and every fault of single servers
@@ -349,10 +345,15 @@ unit: dev-binaries
 	tests/in_parallel.sh --workspace --locked --lib --bins --tests $(ARGS)
 	$(if $(ARGS),,cargo test --workspace --locked --doc)
 
-# The programs that were built for it are replaced at the end.
+# Its programs are kept apart from those that other tests start, which have no failpoints.
+failpoint-tests := MAKEFLAGS= CARGO_BUILD_BUILD_DIR=target CARGO_TARGET_DIR=target/failpoints \
+  cargo test --workspace --locked --features $(failpoints) --test failpoints --test traces
 failpoints: install-servers dev-binaries ## Fail a replica at its named points, and trace requests
-	cargo test --workspace --locked --features $(failpoints) --test failpoints --test traces $(ARGS)
-	$(build-programs)
+	@mkdir -p target/failpoints/debug && cp -lf target/debug/loadtest target/failpoints/debug/
+	$(failpoint-tests) $(ARGS)
+
+failpoints-built:
+	$(failpoint-tests) --no-run
 
 docs: ## Build the documentation of the code
 	RUSTDOCFLAGS="$(deny)" cargo doc --workspace --no-deps --locked
@@ -371,10 +372,8 @@ check-compose: ## Check docker-compose.yml and deploy/compose/, where docker com
 	  echo "docker compose is not installed here: docker-compose.yml was not checked"; \
 	fi
 
-# The programs in target/debug/ are built anew at the end: the tests start those.
 check-image: ## Run what builds the images without an engine, with the images' files only
-	deploy/try/check-image.sh
-	$(build-programs)
+	MAKEFLAGS= deploy/try/check-image.sh
 
 # Five seconds. promtool comes from its package, which is unpacked in target/tools/, not installed.
 check-monitoring: ## Check alert rules, their tests and the dashboard with promtool

@@ -2,8 +2,9 @@
 # Runs the RUN lines of the Dockerfile's build stages without an engine. Their folder has the files
 # that their COPY lines name and .dockerignore lets through. So a file that cargo needs and the
 # image lacks is found. PROFILE is dev, and the libraries compiled in target/ are used again. The
-# project's own packages are not: without debug information they are other units for cargo. And
-# cargo would watch files below target/ in place of the checkout's, so the folder is elsewhere.
+# project's own packages are not: without debug information they are other units for cargo. Their
+# programs go to target/image/, beside those of the tests. And cargo would watch files below target/
+# in place of the checkout's, so the folder is elsewhere.
 #
 #   deploy/try/check-image.sh [FOLDER]    of a checkout; default: this one
 #
@@ -74,7 +75,8 @@ run() { # COMMAND
   echo "check-image: $1"
   (
     cd "$folder"
-    export PROFILE=dev CARGO_PROFILE_DEV_DEBUG=false CARGO_TARGET_DIR=$own/target
+    export PROFILE=dev CARGO_PROFILE_DEV_DEBUG=false
+    export CARGO_BUILD_BUILD_DIR=$own/target CARGO_TARGET_DIR=$own/target/image
     bash -eu -c "$1"
   ) ||
     { echo "check-image: that fails in a folder with the image's files only" >&2; exit 1; }
@@ -82,7 +84,7 @@ run() { # COMMAND
 
 # `target/$PROFILE` is `target/debug` for the profile dev.
 mkdir -p "$folder/target"
-ln -s "$own/target/debug" "$folder/target/dev"
+ln -s "$own/target/image/debug" "$folder/target/dev"
 git ls-files --cached --others --exclude-standard | let_through >"$folder.files"
 instructions >"$folder.instructions"
 ran=
