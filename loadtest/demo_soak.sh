@@ -8,6 +8,7 @@
 # - COMPARE: runs of `compare` (default 30).
 # - SMOKE: runs of `matrix --smoke`, with seeds from FIRST on (default 10).
 # - BUG_SEEDS: seeds of each injected bug, each of which must catch it (default 3; 0: no bugs).
+# - BUGS: the names of these bugs (default: all).
 # - BUSY: processes that spin meanwhile (default 4).
 # - LONGEST_RUN_S: seconds after which a run is ended (default 1800).
 #
@@ -70,7 +71,7 @@ for seed in $(seq "$first_seed" $((first_seed + smoke - 1))); do
     run "smoke-$seed" matrix --smoke --seed "$seed" --report-dir "$folder/smoke-$seed"
 done
 if [ "$bug_seeds" != 0 ]; then
-    bugs=$("$loadtest" inject-bugs --list | sed -n 's/^\([a-z0-9-]*\): .*/\1/p')
+    bugs=${BUGS:-$("$loadtest" inject-bugs --list | sed -n 's/^\([a-z0-9-]*\): .*/\1/p')}
     [ -n "$bugs" ] || { echo "$loadtest knows no injected bugs" >&2; exit 2; }
     for bug in $bugs; do
         run "$bug" inject-bugs --only "$bug" --seeds "$bug_seeds" --json "$folder/$bug.json"
