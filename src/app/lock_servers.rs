@@ -1,7 +1,9 @@
 //! The locks of purchases, and the servers that only they need.
 
+use std::time::Instant;
+
 use anyhow::Context;
-use distlock::{Locks, OwnerTag};
+use distlock::{LockError, Locks, OwnerTag};
 
 use super::{SESSION_SILENCE, Servers, millis};
 use crate::config::Serve;
@@ -29,9 +31,26 @@ pub(super) async fn open(config: &Serve, servers: &Servers) -> anyhow::Result<Lo
     let cannot = || format!("cannot make the lock {}", config.lock);
     let locks = lock::open(spec, endpoints).await.with_context(cannot)?;
     if !lock::has_servers_of_its_own(config.lock, &config.lock_servers) {
-        locks.check_servers().await.with_context(cannot)?;
+        until_answered(|| locks.check_servers()).await.with_context(cannot)?;
     }
     Ok(locks.with_owner_tag(OwnerTag::of_this_process("seckill")))
+}
+
+/// Asks until the servers answer: on a busy machine a new replica may find them silent.
+async fn until_answered<F>(ask: impl Fn() -> F) -> Result<(), LockError>
+where
+    F: Future<Output = Result<(), LockError>>,
+{
+    let begun = Instant::now();
+    loop {
+        match ask().await {
+            Err(error @ LockError::Backend(_)) if begun.elapsed() < lock::START_TIMEOUT => {
+                tracing::debug!(%error, "asking the servers of the locks again");
+                tokio::time::sleep(lock::START_PAUSE).await;
+            }
+            answer => return answer,
+        }
+    }
 }
 
 /// Checks the servers that only the locks need.
@@ -48,5 +67,34 @@ impl LockServersHealth {
             return Ok(());
         }
         self.locks.check_servers().await.map_err(|error| format!("locks: {error}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    /// How often it is asked, and the last answer.
+    async fn asked(answers: &[fn() -> Result<(), LockError>]) -> (usize, Result<(), LockError>) {
+        let asked = AtomicUsize::new(0);
+        let ask = || std::future::ready(answers[asked.fetch_add(1, Ordering::Relaxed)]());
+        let answer = until_answered(ask).await;
+        (asked.into_inner(), answer)
+    }
+
+    #[tokio::test]
+    async fn a_server_that_is_silent_for_a_moment_is_asked_again_at_the_start() {
+        let silent = || Err(LockError::Backend("timed out".to_owned()));
+        let (asked, answer) = asked(&[silent, silent, || Ok(())]).await;
+        assert!(matches!((asked, &answer), (3, Ok(()))), "{answer:?}");
+    }
+
+    #[tokio::test]
+    async fn a_server_that_denies_access_is_asked_once() {
+        let denied = || Err(LockError::AccessDenied("no".to_owned()));
+        let (asked, answer) = asked(&[denied, || Ok(())]).await;
+        assert!(matches!((asked, &answer), (1, Err(LockError::AccessDenied(_)))), "{answer:?}");
     }
 }

@@ -153,8 +153,9 @@ fn authority(how: &RedisArgs) -> anyhow::Result<Option<Vec<u8>>> {
 
 /// How long a silent Redis is asked again at a start, and sentinels that name no master: they may
 /// be silent, or elect one. A single server that refuses connections is not asked again.
-const START_TIMEOUT: Duration = Duration::from_secs(5);
-const START_PAUSE: Duration = Duration::from_millis(100);
+pub const START_TIMEOUT: Duration = Duration::from_secs(5);
+/// The pause before it is asked again.
+pub const START_PAUSE: Duration = Duration::from_millis(100);
 
 /// Connects to the Redis of the service and of most kinds; refuses one that may evict keys.
 pub async fn redis(url: &Address, how: &RedisArgs) -> anyhow::Result<RedisConnection> {
