@@ -161,10 +161,9 @@ test-times: install-all dev-binaries ## Run the tests and list the slowest thirt
 	  exit $$status
 
 # CI runs `make check test smoke-test`.
-# What compiles takes the processor time that `unit` leaves. After it, what a target prints comes
-# when it has ended, whole.
-test: export MEANWHILE := $(MAKE) --no-print-directory check-image failpoints-built
-test: tools peers-aside unit peers-there ## Run the tests, on real servers
+# At the end, what a target prints comes when it has ended, whole.
+test: tools peers-aside unit check-image failpoints-built
+test: peers-there ## Run the tests, on real servers
 	@deploy/with_progress.sh $(beside) -Otarget short-forms
 
 short-forms: interop-short failpoints other-servers clients-test fuzz-api-short jvm-test-short

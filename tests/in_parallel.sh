@@ -8,8 +8,6 @@
 # AT_ONCE programs run at a time: 4 if it is not set. Those that take minutes begin first. The
 # tests of the service, and beside them those of the race board and the smoke run, fill the machine:
 # they come last, one of each at a time.
-# MEANWHILE is a command, such as a build of something else, that has the processor time which the
-# tests leave. It begins once cargo has built them.
 #
 # What a program prints comes when it has ended, whole, and its failures once more at the end. Every
 # ten seconds a line says which of them run. Exit code 0 only if all ended with 0. With TEST_TIMES=1
@@ -58,14 +56,9 @@ esac
 
 export PROGRAMS FAILURES RUNNING
 PROGRAMS=$(mktemp) FAILURES=$(mktemp) RUNNING=$(mktemp -d)
-trap 'kill "${telling-}" "${meanwhile-}" 2>/dev/null
-  rm -rf "$PROGRAMS" "$FAILURES" "$RUNNING"*' EXIT
+trap 'kill "${telling-}" 2>/dev/null; rm -rf "$PROGRAMS" "$FAILURES" "$RUNNING"*' EXIT
 cargo --config "target.'cfg(all())'.runner=['$self', '--note']" test "$@"
 [ -s "$PROGRAMS" ] || { echo "cargo named no program of tests" >&2; exit 1; }
-meanwhile=
-if [ -n "${MEANWHILE-}" ]; then
-  nice -n 19 bash -c "$MEANWHILE" >"$RUNNING.meanwhile" 2>&1 </dev/null & meanwhile=$!
-fi
 of() {
   grep -z "$@" "$PROGRAMS" || true
 }
@@ -85,10 +78,5 @@ code=0
 of -E "$laboratory" | run 1 & background=$!
 of -E "$service" | run 1 || code=$?
 wait "$background" || code=$?
-if [ -n "$meanwhile" ]; then
-  wait "$meanwhile" || { code=$? && echo 'What was done meanwhile failed:' >>"$FAILURES"; }
-  meanwhile=
-  printf '\n%s\n' "$MEANWHILE" && cat "$RUNNING.meanwhile"
-fi
 [ -s "$FAILURES" ] && { printf '\nWhat failed:\n' && head -n 100 "$FAILURES"; }
 exit "$code"
