@@ -18,11 +18,11 @@ fn hide(hidden: bool) -> String {
 }
 
 impl Visit {
-    async fn wait_for_title(&self, begin: &str) {
-        let begins = format!("return document.title.startsWith('{begin}')");
+    async fn wait_for_title(&self, words: &str) {
+        let begins = format!("return document.title.startsWith('{words}')");
         let begun = Instant::now();
         while self.browser.run(&begins).await != true {
-            assert!(begun.elapsed() < SAID_WITHIN, "the title never begins with {begin}");
+            assert!(begun.elapsed() < SAID_WITHIN, "the title never begins with {words}");
             sleep(Duration::from_millis(100)).await;
         }
     }
