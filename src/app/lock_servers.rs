@@ -36,7 +36,8 @@ pub(super) async fn open(config: &Serve, servers: &Servers) -> anyhow::Result<Lo
     Ok(locks.with_owner_tag(OwnerTag::of_this_process("seckill")))
 }
 
-/// Asks until the servers answer: on a busy machine a new replica may find them silent.
+/// Asks until the servers answer. They answered when the service connected to them, so a failure
+/// here is one of a moment: on a busy machine a new replica may find them silent.
 async fn until_answered<F>(ask: impl Fn() -> F) -> Result<(), LockError>
 where
     F: Future<Output = Result<(), LockError>>,

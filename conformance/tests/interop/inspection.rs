@@ -31,15 +31,11 @@ fn a_foreign_holder_is_inspected_listed_and_named_to_a_waiter(scene: &Scene) {
     let second = theirs.lock(&want.clone().again_as(&first.owner)).expect("again");
     let znode = scene.is_curator().then(|| children(&want.name).remove(0));
     let is_theirs = |holder: &LockHolder| assert_is(holder, znode.as_deref(), &first.owner);
-    let kind = kind(scene.peer);
-    let addresses = setup(kind.as_str()).addresses;
     in_a_runtime(async || {
-        let backends = addresses.connect().await.expect("servers");
-        let locks = Locks::new(locker(kind, &backends).expect("a locker"));
+        let locks = locks_of(scene).await;
         let name = LockName::new(want.name.clone()).expect("a name");
-        let shown = locks.inspect(&name).await.expect("an answer");
-        let [holder] = shown.state.holders() else { panic!("one holds it: {shown:?}") };
-        is_theirs(holder);
+        let holder = only_holder(&locks, &name).await;
+        is_theirs(&holder);
         assert_eq!(listed(&locks, &want.name).await.expect("a list"), [want.name.as_str()]);
         let options = LockOptions::new(LONG_ENOUGH_TO_ASK, locks.guarantees().lease(RENEWED));
         let refused = locks.lock(&name, &options).await.expect_err("it is held");
@@ -61,18 +57,26 @@ fn a_foreign_read_write_lock_is_shown_as_read_or_written(scene: &Scene) {
         let theirs = another_of(scene.peer, theirs);
         let want = scene.want_fresh();
         let held = theirs.insist(&want);
-        let kind = kind(scene.peer);
-        let addresses = setup(kind.as_str()).addresses;
         in_a_runtime(async || {
-            let backends = addresses.connect().await.expect("servers");
-            let locks = Locks::new(locker(kind, &backends).expect("a locker"));
             let name = LockName::new(want.name.clone()).expect("a name");
-            let shown = locks.inspect(&name).await.expect("an answer");
-            let [holder] = shown.state.holders() else { panic!("one holds it: {shown:?}") };
+            let holder = only_holder(&locks_of(scene).await, &name).await;
             assert_eq!(holder.shares, shares, "{holder:?}");
         });
         assert_eq!(theirs.release(held.handle), Ok(Outcome::Released));
     }
+}
+
+/// The locks of this library's kind that the peer shares.
+async fn locks_of(scene: &Scene) -> Locks {
+    let kind = kind(scene.peer);
+    let backends = setup(kind.as_str()).addresses.connect().await.expect("servers");
+    Locks::new(locker(kind, &backends).expect("a locker"))
+}
+
+async fn only_holder(locks: &Locks, name: &LockName) -> LockHolder {
+    let shown = locks.inspect(name).await.expect("an answer");
+    let [holder] = shown.state.holders() else { panic!("one holds it: {shown:?}") };
+    holder.clone()
 }
 
 /// Asserts that it is the owner, which Curator stores nowhere but in the name of its znode.

@@ -95,6 +95,27 @@ fn a_right_that_is_missing_is_named() {
 }
 
 #[test]
+fn waiting_for_a_row_ends_at_once_for_a_user_without_the_right_to_see_its_holder() {
+    let bench = Bench::new();
+    let (_, place) = bench.place.database_url.split_once('@').expect("a login");
+    let (_, name) = place.rsplit_once('/').expect("a database");
+    let name = name.split('?').next().expect("its name");
+    for statement in
+        ["CREATE USER rowless@'%'".to_owned(), format!("GRANT SELECT ON {name}.* TO rowless@'%'")]
+    {
+        servers().database.execute_in(name, &statement).expect("a user");
+    }
+    let holder = bench.start(&["--kind", "mysql-row"], HOLD);
+    bench.until_there("held");
+    let url = format!("mysql://rowless@{place}");
+    let wait = ["lock", "wait-for", &bench.name, "--kind", "mysql-row", "--timeout", "5m"];
+    let ended = run(&wait, &[("DATABASE_URL", url.as_str())]);
+    assert_eq!(ended.code, Some(78), "{ended:?}");
+    assert!(ended.stderr.contains("the right "), "{ended:?}");
+    drop(holder);
+}
+
+#[test]
 fn a_list_without_one_of_its_servers_is_printed_and_says_that_it_is_not_complete() {
     let bench = Bench::new();
     bench.redis::<()>(&["HSET", &bench.name, "owner", "1"]);

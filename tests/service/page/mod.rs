@@ -260,56 +260,6 @@ async fn a_changed_price_is_shown_and_asked_for_before_anything_is_sold() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sold_out_buyer_is_notified_when_a_unit_is_available_again_and_when_it_is_sold() {
-    let visit = Visit::without_order(&[]).await;
-    let buy = format!("#buy-{}", visit.voucher);
-    visit.wait_for_text(&buy, "Buy for").await;
-    visit.browser.run(DEAF).await;
-    let order = visit.service.order(&visit.voucher, 71).await;
-    visit.click(&buy).await;
-    visit.wait_for_text(".slip", "it says for 15 minutes if a unit comes back").await;
-    visit.wait_for_text(&buy, "Sold out").await;
-    visit.service.cancel(&order, 71).await.expect(200);
-    visit.wait_for_text(".slip", "A unit is available again.").await;
-    visit.wait_for_text("#hear", "A unit is available again.").await;
-    visit.wait_for_text(&buy, "Buy for").await;
-    let order = visit.service.order(&visit.voucher, 72).await;
-    visit.wait_for_text(".slip", "Sold out again.").await;
-    visit.wait_for_text(&buy, "Sold out").await;
-    visit.service.cancel(&order, 72).await.expect(200);
-    visit.click("#language").await;
-    visit.wait_for_text(".slip", "又有券了。").await;
-    visit.click(&buy).await;
-    visit.wait_for_text(".slip", "抢到了").await;
-    assert_eq!(visit.service.add_up(&visit.voucher).await, (1, 2, 0));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_visitor_of_a_sold_out_voucher_asks_to_be_notified_when_a_unit_is_available_again() {
-    let visit = Visit::without_order(&[]).await;
-    let buy = format!("#buy-{}", visit.voucher);
-    let order = visit.service.order(&visit.voucher, 71).await;
-    visit.browser.run("location.reload(); return 1").await;
-    visit.wait_for_text(&buy, "Notify me").await;
-    visit.click("#language").await;
-    visit.wait_for_text(&buy, "有券时提醒我").await;
-    visit.assert_chinese().await;
-    visit.click("#language").await;
-    visit.browser.run(DEAF).await;
-    visit.click(&buy).await;
-    visit.wait_for_text(".slip", "it says for 15 minutes if a unit comes back").await;
-    visit.wait_for_text("#hear", "Waiting for a unit.").await;
-    visit.wait_for_text(&buy, "Sold out").await;
-    visit.service.cancel(&order, 71).await.expect(200);
-    visit.wait_for_text(".slip", "A unit is available again.").await;
-    visit.wait_for_text(&buy, "Buy for").await;
-    visit.click(&buy).await;
-    visit.wait_for_text(".slip", "It is yours.").await;
-    assert_eq!(visit.service.add_up(&visit.voucher).await, (1, 1, 0));
-    visit.assert_quiet().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn orders_fit_on_a_phone_and_are_legible_in_the_dark() {
     let visit = Visit::begin(&["--unpaid-timeout-s", "600"]).await;
     for (width, dark) in [(1280, false), (1280, true), (360, false), (360, true), (320, true)] {
